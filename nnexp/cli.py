@@ -1,0 +1,113 @@
+"""The command line: overrides -> jobs -> plan -> runs -> a table. Errors are short, and come before torch."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from nnexp.errors import NnexpError
+from nnexp.registry import KINDS, Registry, discover
+
+USAGE = """\
+python -m nnexp [KIND=NAME ...] [KEY=VALUE ...]        train one job
+python -m nnexp -m [KEY=A,B,C | KEY=range(8) ...]      train every point of a sweep
+python -m nnexp.plugins [NAME]                         what can be chosen, and its keys"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Hydra's own flags, as far as they have a meaning here."""
+    result = argparse.ArgumentParser(prog="nnexp", usage=USAGE, add_help=False)
+    result.add_argument("--help", "-h", action="store_true", help="this text")
+    result.add_argument("--multirun", "-m", action="store_true", help="train every point of a sweep")
+    result.add_argument("--cfg", "-c", choices=["job"], help="print the composed job instead of training it")
+    result.add_argument("--config-name", "-cn", default="config", help="another primary config")
+    result.add_argument("--config-dir", "-cd", help="a further folder of configs, such as your own experiments")
+    result.add_argument("--info", "-i", nargs="?", const="all", help="how Hydra composes: defaults, searchpath, ...")
+    result.add_argument("--hydra-help", action="store_true", help="Hydra's help")
+    result.add_argument("--shell-completion", "-sc", action="store_true", help="install or uninstall completion")
+    result.add_argument("overrides", nargs="*", help="KIND=NAME or KEY=VALUE")
+    return result
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; gives its exit code: 0, 1 for a failed run, 2 for a bad command, 128 + signal."""
+    arguments = parser().parse_intermixed_args(argv)
+    try:
+        registry = discover()
+        if arguments.help:
+            print(help_text(registry))
+            return 0
+        if arguments.info or arguments.hydra_help or arguments.shell_completion:
+            return _hydra(registry)
+        return _train(arguments, registry)
+    except NnexpError as error:
+        print(f"nnexp: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def help_text(registry: Registry) -> str:
+    """Usage, what can be chosen, and the keys that belong to no plugin."""
+    from nnexp.config import settings_schema
+
+    lines = [parser().format_help().replace("usage: ", "usage:\n").rstrip(), "", "choices:"]
+    lines += [f"  {kind}={'|'.join(registry.names(kind))}" for kind in KINDS]
+    lines += ["", "keys of every job:"]
+    lines += [f"  {name}={_text(p.default)}  {p.help} ({p.allowed})" for name, p in settings_schema().items()]
+    return "\n".join(lines)
+
+
+def _text(value: object) -> str:
+    return "null" if value is None else str(value)
+
+
+def _hydra(registry: Registry) -> int:
+    """Hydra's own information about the same configs."""
+    import hydra
+
+    from nnexp.sweeper import conf_dir, store_schemas
+
+    store_schemas(registry)
+    hydra.main(version_base="1.3", config_path=str(conf_dir().resolve()), config_name="config")(lambda _: None)()
+    return 0
+
+
+def _train(arguments: argparse.Namespace, registry: Registry) -> int:
+    from nnexp.launcher import launch
+    from nnexp.plan import plan
+    from nnexp.stop import Stop
+    from nnexp.sweeper import compose_jobs
+    from nnexp.table import many_runs, one_run
+
+    folder = arguments.config_dir
+    if folder is not None and not os.path.isdir(folder):
+        raise NnexpError(f"--config-dir {folder}: there is no such folder.")
+    jobs = compose_jobs(
+        arguments.overrides,
+        registry,
+        multirun=arguments.multirun,
+        config_name=arguments.config_name,
+        searchpath=(os.path.abspath(folder),) if folder else (),
+    )
+    if arguments.cfg:
+        import yaml
+
+        print("---\n".join(yaml.safe_dump(job.plain(), sort_keys=False) for job in jobs), end="")
+        return 0
+    stop = Stop()
+    with stop.handling():
+        cohorts = plan(jobs, registry)
+        runs = launch(cohorts, registry, stop)
+    if runs:
+        print(many_runs(runs) if arguments.multirun else one_run(runs[0]))
+    if stop.requested:
+        print("nnexp: interrupted. The same command goes on from here.", file=sys.stderr)
+        return stop.exit_code
+    statuses = {run.status for run in runs}
+    return 0 if statuses == {"finished"} and len(runs) == len(cohorts) else 1

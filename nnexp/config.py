@@ -1,0 +1,201 @@
+"""The typed job: every value checked against the schema of what it configures, whoever wrote it."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from nnexp.errors import ConfigError, hint
+from nnexp.registry import KINDS, Plugin, Registry
+from nnexp.schema import Option, Parameter, Reader
+from nnexp.spec import Range
+
+SEED_OPTION = Option(int, range=Range(min=0, max=2**63 - 1))
+DATA_SEED = Parameter("seed", (SEED_OPTION,), 0, per_lane=True, help="what the data are")
+OWN_SEED = Parameter("seed", (SEED_OPTION, Option(type(None))), None, per_lane=True)
+SEEDS = {
+    "dataset": DATA_SEED,
+    "model": OWN_SEED,
+    "trainer": OWN_SEED,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The keys of a job that belong to no plugin.
+
+    Args:
+        seed: initial weights and batch order; `model.seed` and `trainer.seed` set one of them apart.
+        device: where to train; auto is cuda where there is one.
+        precision: bits of a weight.
+        runs: folder of the run directories.
+        checkpoint_every: updates between checkpoints; changes no number.
+    """
+
+    seed: Annotated[int, Range(min=0, max=9223372036854775807)] = 0
+    device: Literal["cpu", "cuda", "mps", "auto"] = "cpu"
+    precision: Literal[32, 64] = 32
+    runs: str = "runs"
+    checkpoint_every: Annotated[int, Range(min=1)] = 1000
+
+
+@cache
+def settings_schema() -> dict[str, Parameter]:
+    """The schema of `Settings`, read as a plugin's is."""
+    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
+    return Reader(tree, "nnexp/config.py").parameters("Settings")[1]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A plugin chosen, and the values of all its parameters. `seed` is never null."""
+
+    kind: str
+    name: str
+    values: dict[str, Any]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """One fully composed, typed configuration: it can be trained, and nothing after this checks it again."""
+
+    dataset: Choice
+    model: Choice
+    trainer: Choice
+    settings: Settings
+    experiment: str = "default"
+    overrides: tuple[str, ...] = ()
+    label: str = "default"
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        return (self.dataset, self.model, self.trainer)
+
+    def plain(self) -> dict[str, Any]:
+        """Nested dictionaries of plain values: enough to run the job again."""
+        parts = {c.kind: {"name": c.name, **c.values, "seed": c.seed} for c in self.choices}
+        return {"experiment": self.experiment, **parts, **asdict(self.settings)}
+
+    def flat(self) -> dict[str, Any]:
+        """The same with dotted keys; a plugin's name stands under its kind."""
+        flat: dict[str, Any] = {}
+        for choice in self.choices:
+            flat[choice.kind] = choice.name
+            flat |= {f"{choice.kind}.{key}": value for key, value in choice.values.items()}
+            flat[f"{choice.kind}.seed"] = choice.seed
+        return flat | asdict(self.settings)
+
+
+def parameters_of(plugin: Plugin) -> dict[str, Parameter]:
+    """A plugin's own parameters and the seed that the harness adds to each."""
+    return {**plugin.parameters, "seed": SEEDS[plugin.kind]}
+
+
+def chosen(config: dict[str, Any], registry: Registry) -> dict[str, Plugin]:
+    """The plugin chosen for each kind. Raises ConfigError where there is none."""
+    plugins = {}
+    for kind in KINDS:
+        node = config.get(kind)
+        if not isinstance(node, dict) or not isinstance(node.get("name"), str):
+            raise ConfigError(f"no {kind} is chosen. Add {kind}=NAME, one of {', '.join(registry.names(kind))}.")
+        plugins[kind] = registry.get(kind, node["name"])
+    return plugins
+
+
+def known_keys(plugins: dict[str, Plugin]) -> dict[str, Parameter]:
+    """Every key that can be set, dotted, for this combination of plugins."""
+    keys = dict(settings_schema())
+    for kind, plugin in plugins.items():
+        keys |= {f"{kind}.{name}": parameter for name, parameter in parameters_of(plugin).items()}
+    return keys
+
+
+def check_key(key: str, plugins: dict[str, Plugin], registry: Registry) -> Parameter:
+    """The parameter behind a dotted key. Raises ConfigError with the nearest right key."""
+    keys = known_keys(plugins)
+    if key in keys:
+        return keys[key]
+    kind, _, name = key.partition(".")
+    if kind in plugins and name == "name":
+        raise ConfigError(f"{key}: choose a plugin with {kind}=NAME, one of {', '.join(registry.names(kind))}.")
+    if kind in plugins and name:
+        raise ConfigError(_no_such_key(key, kind, name, plugins[kind], registry))
+    if kind in plugins:
+        raise ConfigError(f"{key} takes the name of a plugin, one of {', '.join(registry.names(kind))}.")
+    groups = [*KINDS, "experiment"]
+    last = key.rpartition(".")[2]
+    same_name = [known for known in keys if known.rpartition(".")[2] == last and known != key]
+    guess = f" Did you mean '{same_name[0]}'?" if same_name else hint(key, keys) or hint(kind, [*groups, *keys])
+    raise ConfigError(f"{key}: there is no such key.{guess} At the top are: {', '.join([*groups, *settings_schema()])}.")
+
+
+def _no_such_key(key: str, kind: str, name: str, plugin: Plugin, registry: Registry) -> str:
+    own = parameters_of(plugin)
+    message = f"{key}: {kind} '{plugin.name}' has no key '{name}'."
+    guess = hint(name, own).replace("mean '", f"mean '{kind}.")
+    others = registry.having(kind, name)
+    if not guess and others:
+        guess = f" A key of {', '.join(others)}: add {kind}={others[0]}."
+    elif not guess:
+        root = [k for k in settings_schema() if k == name]
+        guess = f" Did you mean '{root[0]}'?" if root else ""
+    return f"{message}{guess} It has: {', '.join(sorted(own))}."
+
+
+def check_value(key: str, parameter: Parameter, value: Any) -> Any:
+    """The value in the parameter's own type. Raises ConfigError naming key, value and what is allowed."""
+    try:
+        return parameter.check(value)
+    except ValueError as error:
+        quote = " Quote it if text is meant." if any(o.type is str and not o.choices for o in parameter.options) else ""
+        raise ConfigError(f"{key}: {error}.{hint(str(value), _choices(parameter))}{quote}") from None
+
+
+def _choices(parameter: Parameter) -> list[str]:
+    return [str(choice) for option in parameter.options for choice in option.choices]
+
+
+def make_job(config: dict[str, Any], registry: Registry, **facts: Any) -> Job:
+    """A job from composed, resolved, plain values. Raises ConfigError at the first key or value that is wrong."""
+    refuse_code(config)
+    plugins = chosen(config, registry)
+    flat = _flatten({key: value for key, value in config.items() if key != "experiment"})
+    checked = {key: check_value(key, check_key(key, plugins, registry), value) for key, value in flat.items()}
+    defaults = {key: parameter.default for key, parameter in known_keys(plugins).items()}
+    values = defaults | checked
+    settings = Settings(**{name: values[name] for name in settings_schema()})
+    parts = {kind: _choice(plugin, values, settings.seed) for kind, plugin in plugins.items()}
+    return Job(**parts, settings=settings, **facts)
+
+
+def _choice(plugin: Plugin, values: dict[str, Any], seed: int) -> Choice:
+    own_seed = values[f"{plugin.kind}.seed"]
+    own = {name: values[f"{plugin.kind}.{name}"] for name in plugin.parameters}
+    return Choice(plugin.kind, plugin.name, own, seed if own_seed is None else own_seed)
+
+
+def _flatten(config: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if key in KINDS:
+            flat |= {f"{key}.{name}": item for name, item in value.items() if name != "name"}
+        else:
+            flat[str(key)] = value
+    return flat
+
+
+def refuse_code(node: Any, path: str = "") -> None:
+    """Refuse keys by which other programs let a config name code. Raises ConfigError."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if isinstance(key, str) and key.startswith("_") and key.endswith("_"):
+                where = f"{path}{key}"
+                raise ConfigError(f"{where}: a config names plugins and gives values, never code. Remove this key.")
+            refuse_code(value, f"{path}{key}.")
+    elif isinstance(node, list):
+        for item in node:
+            refuse_code(item, path)

@@ -1,0 +1,42 @@
+"""The errors a user can meet: each names what was asked, what exists and what to do next."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class NnexpError(Exception):
+    """An error whose message is written for the user: shown without a traceback."""
+
+
+class ConfigError(NnexpError):
+    """A job that cannot be composed: found before torch is imported and before anything is written."""
+
+
+class PluginError(NnexpError):
+    """A plugin file that cannot be read, or does not keep its contract."""
+
+
+class RecordError(NnexpError):
+    """A run directory that cannot be used: in use by another process, damaged, or not of this format."""
+
+
+class Diverged(NnexpError):
+    """The loss or the gradient of one lane is no longer finite; `rows` are its last steps, the bad one included."""
+
+    def __init__(self, message: str, rows: list[tuple[int, dict[str, float]]]) -> None:
+        super().__init__(message)
+        self.rows = rows
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word closest to `word`, or None where nothing is close."""
+    close = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+def hint(word: str, known: Iterable[str]) -> str:
+    """` Did you mean 'x'?` where something is close, and nothing otherwise."""
+    match = nearest(word, known)
+    return f" Did you mean '{match}'?" if match else ""

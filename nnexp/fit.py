@@ -1,0 +1,224 @@
+"""One cohort through Lightning: each of its batches is a chunk of many updates, and the count of updates is ours."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from nnexp.errors import Diverged, NnexpError
+from nnexp.lane import Lane
+from nnexp.plan import Cohort, Planned
+from nnexp.progress import Progress
+from nnexp.record import Run
+from nnexp.registry import Registry
+from nnexp.seeding import apply, capture
+from nnexp.stop import Stop
+from nnexp.writer import Writer, describe
+
+CHUNK_SECONDS = 0.5
+FIRST_CHUNK = 20
+
+
+class Training(pl.LightningModule):
+    """Trains the lanes of a cohort, each on its own, in step.
+
+    Args:
+        writers: of the lanes to train; they are at the same step.
+        stop: says when a signal asks for an end.
+        chunk: updates in a chunk, or None for about half a second. Changes no number.
+    """
+
+    def __init__(self, writers: list[Writer], stop: Stop, progress: Progress, chunk: int | None) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.live = list(writers)
+        self.stop, self.progress = stop, progress
+        self.modules_of_lanes = torch.nn.ModuleList(writer.lane.module for writer in writers)
+        self.fixed_chunk, self.chunk = chunk, chunk or FIRST_CHUNK
+        first = writers[0].lane
+        self.at, self.max_steps, self.eval_every = first.step, first.trainer.max_steps, first.trainer.eval_every
+        self.checkpoint_every = first.job.settings.checkpoint_every
+
+    def configure_optimizers(self) -> None:
+        """Nothing: the lanes have their own optimisers, whose steps cost less."""
+
+    def on_train_start(self) -> None:
+        self.stop.listen()  # Lightning has put its own handler for SIGTERM in place
+
+    def boundary(self) -> int:
+        """The step at which the next chunk ends."""
+        ends = [self.at + self.chunk, self.max_steps]
+        ends += [(self.at // every + 1) * every for every in (self.eval_every, self.checkpoint_every)]
+        return min(ends)
+
+    def training_step(self, _batch: Any, _index: int) -> None:
+        """One chunk."""
+        began, start, end = time.perf_counter(), self.at, self.boundary()
+        for writer in list(self.live):
+            with self._guard(writer):
+                self._train(writer, end)
+        if self.live and not self.stop.requested:
+            self.at = end
+        if self.fixed_chunk is None and end > start:
+            rate = (end - start) / max(1e-9, time.perf_counter() - began)
+            self.chunk = max(1, min(int(rate * CHUNK_SECONDS), 2 * max(self.chunk, end - start)))
+        if not self.live or self.at == self.max_steps or self.stop.requested:
+            self.trainer.should_stop = True
+
+    def _train(self, writer: Writer, end: int) -> None:
+        lane = writer.lane
+        rows = lane.advance(end)
+        is_end = lane.step == self.max_steps
+        if lane.step == end and (is_end or end % self.eval_every == 0):
+            rows[-1][1].update(lane.evaluate("val"))
+            if is_end:
+                rows[-1][1].update(lane.evaluate("test"))
+        writer.rows(rows)
+        self.progress.show(lane.step, rows)
+        if lane.step == end and end % self.checkpoint_every == 0 and not is_end:
+            writer.checkpoint()
+        if is_end:
+            finish(writer, rows[-1][1])
+            self.live.remove(writer)
+
+    @contextmanager
+    def _guard(self, writer: Writer) -> Iterator[None]:
+        """What goes wrong in one lane ends that lane alone."""
+        try:
+            yield
+        except Diverged as error:
+            self.live.remove(writer)
+            writer.rows(error.rows)
+            writer.diverge(error)
+        except (Exception, SystemExit) as error:
+            self.live.remove(writer)
+            writer.fail(error)
+
+
+def finish(writer: Writer, last: dict[str, float]) -> None:
+    """Seal a lane at its last step, with the final metrics of all splits."""
+    evaluated = {name: value for name, value in last.items() if name.startswith(("val/", "test/"))}
+    writer.finish(writer.lane.evaluate("train") | evaluated)
+
+
+def fit(cohort: Cohort, registry: Registry, stop: Stop, progress: Progress, chunk: int | None = None) -> None:
+    """Train the jobs of one cohort, each into its run directory, whose run.json says how it ended.
+
+    Nothing global is left changed: generators, environment, logging, threads.
+    """
+    with undisturbed():
+        device = torch_device(cohort[0].job.settings.device)
+        writers = [w for planned in cohort if (w := _open(planned, registry, device, stop)) is not None]
+        for run in (planned.run for planned in cohort):
+            run.heartbeat()
+        pending = [writer for writer in writers if not _start(writer)]
+        if not pending:
+            return
+        training = Training(pending, stop, progress, chunk)
+        try:
+            _trainer(device, pending[0].lane.job.settings.precision).fit(training, itertools.repeat(0))
+        except BaseException as error:
+            _abandon(training, error, stop)
+        for writer in training.live:
+            writer.interrupt()
+
+
+def _open(planned: Planned, registry: Registry, device: torch.device, stop: Stop) -> Writer | None:
+    """The lane of a job and its writer; None where it could not be made, which its run.json then says."""
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            lane = Lane(planned.job, registry, device, lambda: stop.requested)
+        writer = Writer(planned.run, lane, planned.fingerprint, path="solo")
+        writer.note([str(warning.message) for warning in caught])
+        return writer
+    except (Exception, SystemExit) as error:
+        planned.run.write(status="failed", error=describe(error), steps=0)
+        return None
+
+
+def _start(writer: Writer) -> bool:
+    """Row 0, before any training. True where the lane is already at its end, or has failed."""
+    lane = writer.lane
+    try:
+        is_end = lane.step == lane.trainer.max_steps
+        if lane.step == 0:
+            row = lane.evaluate("val") | (lane.evaluate("test") if is_end else {})
+            writer.rows([(0, row)])
+            if is_end:
+                finish(writer, row)
+        return is_end
+    except (Exception, SystemExit) as error:
+        writer.fail(error)
+        return True
+
+
+def _abandon(training: Training, error: BaseException, stop: Stop) -> None:
+    """End the lanes where they are. An update may be half done, so no checkpoint is made of it."""
+    hard_stop = stop.requested and isinstance(error, KeyboardInterrupt | SystemExit)
+    for writer in training.live:
+        writer.halt() if hard_stop else writer.fail(error)
+    training.live.clear()
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        raise KeyboardInterrupt from None
+
+
+def torch_device(name: str) -> torch.device:
+    """The device that a job asks for. Raises NnexpError where this machine has none."""
+    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        return torch.device(next(kind for kind, there in found.items() if there))
+    if not found[name]:
+        raise NnexpError(f"device={name}: there is none on this machine. Use device=cpu, or device=auto.")
+    return torch.device(name)
+
+
+def _trainer(device: torch.device, precision: int) -> pl.Trainer:
+    return pl.Trainer(
+        accelerator={"cuda": "gpu"}.get(device.type, device.type),
+        devices=1,
+        precision="64-true" if precision == 64 else "32-true",
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+    )
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Whatever the block does to generators, environment, threads and logging, undone at its end."""
+    state, environment, threads = capture(), dict(os.environ), torch.get_num_threads()
+    loggers = [logging.getLogger(name) for name in ("", "pytorch_lightning", "lightning.pytorch")]
+    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
+    default = torch.get_default_dtype()
+    torch.set_num_threads(1)
+    for logger in loggers[1:]:
+        logger.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*configure_optimizers. returned .None.*")
+            yield
+    finally:
+        for logger, level, handlers in before:
+            logger.setLevel(level)
+            logger.handlers[:] = handlers
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(default)
+        os.environ.clear()
+        os.environ.update(environment)
+        apply(state)
+
+

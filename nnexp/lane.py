@@ -1,0 +1,173 @@
+"""One lane: a model, its data and its optimiser, trained step by step. Numbers only; no file is written here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nnexp.config import Job
+from nnexp.data import Batches, Split, evaluate, loss, metric_names, to_device
+from nnexp.diagnose import explain
+from nnexp.errors import Diverged, NnexpError
+from nnexp.registry import Registry
+from nnexp.seeding import Generators, derive, generator, seeded
+from nnexp.spec import DataSpec, Trainer
+from nnexp.update import clip, make_update
+from nnexp.weights import FlatWeights
+
+POINTS = 200
+DTYPES = {32: torch.float32, 64: torch.float64}
+Row = tuple[int, dict[str, float]]
+
+
+@dataclass
+class Buffer:
+    """Numbers of some consecutive updates, still on the device."""
+
+    first: int
+    losses: list[Tensor] = field(default_factory=list)
+    norms: list[Tensor] = field(default_factory=list)
+    layer_norms: list[tuple[int, float, Tensor]] = field(default_factory=list)
+
+    def rows(self, layers: list[str]) -> list[Row]:
+        """The same as rows of metrics.csv, moved to the host at once."""
+        if not self.losses:
+            return []
+        losses, norms = torch.stack(self.losses).tolist(), torch.stack(self.norms).tolist()
+        rows = [
+            (step, {"train/loss": value, "grad_norm": norm})
+            for step, (value, norm) in enumerate(zip(losses, norms, strict=True), self.first)
+        ]
+        for step, lr, by_layer in self.layer_norms:
+            named = zip(layers, by_layer.tolist(), strict=True)
+            rows[step - self.first][1].update({"lr": lr, **{f"grad_norm/{layer}": norm for layer, norm in named}})
+        return rows
+
+
+class Lane:
+    """A job's own model in training.
+
+    Args:
+        job: what to train.
+        registry: where its plugins are found.
+        device: where its tensors live.
+        stopped: asked before every update; training pauses where it says yes.
+    """
+
+    def __init__(self, job: Job, registry: Registry, device: torch.device, stopped: Callable[[], bool]) -> None:
+        self.job, self.stopped = job, stopped
+        self.step = 0
+        dtype = DTYPES[job.settings.precision]
+        self.data, splits = make_dataset(job, registry)
+        self.splits = {name: to_device(split, dtype, device) for name, split in splits.items()}
+        self.trainer: Trainer = registry.get("trainer", job.trainer.name).load()(**job.trainer.values)
+        self.generators = Generators(derive(job.model.seed, "model"))
+        with self.generators.active():
+            self.module = registry.get("model", job.model.name).load()(self.data, **job.model.values)
+        self.module.to(device, dtype)
+        self.weights = FlatWeights(self.module)
+        self.update = make_update(self.trainer, self.weights)
+        self.batches = Batches(self.splits["train"], self.trainer.batch_size, derive(job.trainer.seed, "order"))
+        self.stride = math.ceil(self.trainer.max_steps / POINTS) or 1
+
+    @property
+    def num_weights(self) -> int:
+        return self.weights.vector.numel()
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns of metrics.csv."""
+        layers = [f"grad_norm/{layer}" for layer in self.weights.layers]
+        evaluated = [f"{split}/{name}" for split in ("val", "test") for name in metric_names(self.data)]
+        return ["train/loss", "grad_norm", "lr", *layers, *evaluated]
+
+    def is_recorded(self, step: int) -> bool:
+        """Whether a step has layer norms and learning rate; a bounded number have, the first and the last among them."""
+        return step % self.stride == 0 or step in (1, self.trainer.max_steps)
+
+    def advance(self, stop: int) -> list[Row]:
+        """Train up to step `stop`, or until stopped; gives the rows of these steps.
+
+        Raises Diverged, with the rows up to the step that is not finite, and the weights as they were before it.
+        """
+        before = self.state()
+        rows = self._train(stop - self.step).rows(self.weights.layers)
+        bad = next((i for i, (_, row) in enumerate(rows) if not math.isfinite(row["train/loss"] + row["grad_norm"])), None)
+        if bad is None:
+            return rows
+        self.restore(before)
+        self._train(bad)
+        raise Diverged(self._explain(rows[: bad + 1]), rows[: bad + 1])
+
+    def _train(self, count: int) -> Buffer:
+        """The hot path: no number leaves the device here."""
+        buffer = Buffer(self.step + 1)
+        module, data, weights, clip_norm = self.module, self.data, self.weights, self.trainer.clip_norm
+        with self.generators.active():
+            for x, y, *lengths in self.batches.take(self.step + 1, count):
+                if self.stopped():
+                    break
+                step = self.step + 1
+                value = loss(module(x, *lengths), y, data)
+                grads = weights.gradient(value)
+                flat = torch.cat([g.reshape(-1) for g in grads])
+                norm = torch.linalg.vector_norm(flat)
+                if self.is_recorded(step):
+                    buffer.layer_norms.append((step, self.update.lr, weights.layer_norms(grads)))
+                self.update.step(clip(flat, norm, clip_norm), step)
+                buffer.losses.append(value.detach())
+                buffer.norms.append(norm)
+                self.step = step
+        return buffer
+
+    def _explain(self, rows: list[Row]) -> str:
+        step, row = rows[-1]
+        x, y, *lengths = next(self.batches.take(step, 1))
+        with self.generators.active():
+            where = explain(self.module, self.weights, lambda: loss(self.module(x, *lengths), y, self.data))
+        last = f" The last finite gradient norm was {rows[-2][1]['grad_norm']:.3g}." if len(rows) > 1 else ""
+        what = "loss" if not math.isfinite(row["train/loss"]) else "gradient"
+        return f"step {step}: the {what} is not finite. {where}{last}"
+
+    def evaluate(self, split: str) -> dict[str, float]:
+        """Metrics of a split, `<split>/<name>`; training goes on as if nothing had been evaluated."""
+        self.module.eval()
+        with seeded(derive(self.job.model.seed, "evaluation")):
+            result = evaluate(self.module, self.splits[split], self.data)
+        self.module.train()
+        return {f"{split}/{name}": value for name, value in result.items()}
+
+    def state(self) -> dict[str, Any]:
+        """All that training goes on from, as tensors and plain numbers. Batches need only the step."""
+        return {
+            "step": self.step,
+            "weights": {name: value.detach().clone() for name, value in self.module.state_dict().items()},
+            "optimizer": self.update.state(),
+            "generators": self.generators.state,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a state, as if training had never stopped."""
+        self.step = state["step"]
+        with torch.no_grad():
+            self.module.load_state_dict(state["weights"])
+        self.update.restore(state["optimizer"])
+        self.generators.state = state["generators"]
+
+
+def make_dataset(job: Job, registry: Registry) -> tuple[DataSpec, dict[str, Split]]:
+    """A job's data, drawn from `dataset.seed` alone. Raises NnexpError where the plugin breaks its contract."""
+    made = registry.get("dataset", job.dataset.name).load()
+    with seeded(derive(job.dataset.seed, "dataset")):
+        dataset = made(generator(job.dataset.seed, "data"), **job.dataset.values)
+    splits = {name: getattr(dataset, name, ()) for name in ("train", "val", "test")}
+    for name, split in splits.items():
+        shape = tuple(split[0].shape[1:]) if len(split) > 1 else None
+        if shape != tuple(dataset.spec.shape):
+            raise NnexpError(f"dataset '{job.dataset.name}': split {name} has inputs {shape}, spec says {dataset.spec.shape}.")
+    return dataset.spec, splits

@@ -1,0 +1,44 @@
+"""Jobs -> cohorts: what is finished is left alone, what is left is grouped for training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnexp.config import Job
+from nnexp.fingerprint import fingerprint
+from nnexp.record import ENDED, Run, create, find
+from nnexp.registry import Registry
+
+
+@dataclass
+class Planned:
+    """A job and its run directory, which is made when training begins."""
+
+    job: Job
+    fingerprint: str
+    found: Run | None
+
+    @property
+    def is_done(self) -> bool:
+        return self.found is not None and self.found.status in ENDED
+
+    @property
+    def run(self) -> Run:
+        """The run directory, new where there was none."""
+        if self.found is None:
+            self.found = create(self.job, self.fingerprint)
+        return self.found
+
+
+Cohort = list[Planned]
+
+
+def plan(jobs: list[Job], registry: Registry) -> list[Cohort]:
+    """Cohorts in the order of the jobs; a job given twice is trained once. Nothing is written or built."""
+    planned: dict[str, Planned] = {}
+    for job in jobs:
+        digits = fingerprint(job, registry)
+        if digits not in planned:
+            planned[digits] = Planned(job, digits, find(Path(job.settings.runs), digits))
+    return [[item] for item in planned.values()]

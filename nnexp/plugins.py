@@ -1,0 +1,74 @@
+"""python -m nnexp.plugins [NAME ...]: what can be chosen, and the keys of each. Reads source; runs no plugin."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Sequence
+
+from nnexp.config import parameters_of
+from nnexp.errors import ConfigError, hint
+from nnexp.registry import KINDS, Plugin, Registry, discover
+from nnexp.table import align
+
+
+def listing(registry: Registry) -> str:
+    """One line for each plugin, and one for each file that cannot be used."""
+    rows = [[f"{p.kind}={p.name}", f"{p.summary}"] for kind in KINDS for p in _of(registry, kind)]
+    lines = [f"{name:<20} {text}" for name, text in rows]
+    lines += [f"{b.kind}={b.name}: cannot be used: {b.reason}" for b in registry.broken.values()]
+    return "\n".join(lines)
+
+
+def _of(registry: Registry, kind: str) -> list[Plugin]:
+    return [registry.get(kind, name) for name in registry.names(kind)]
+
+
+def details(plugin: Plugin) -> str:
+    """A plugin's documentation and its keys."""
+    rows = [["key", "default", "allowed"]]
+    helps = [""]
+    for name, parameter in parameters_of(plugin).items():
+        default = "null" if parameter.default is None else str(parameter.default)
+        rows.append([f"{plugin.kind}.{name}", default, parameter.allowed])
+        helps.append(parameter.help)
+    table = align(rows).splitlines()
+    described = [f"{line}   {text}".rstrip() for line, text in zip(table, helps, strict=True)]
+    head = f"{plugin.kind}={plugin.name}  ({plugin.path})"
+    return "\n".join([head, "", plugin.source_doc.strip(), "", plugin.summary, "", *described])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """List all plugins, or describe those named."""
+    names = list(sys.argv[1:] if argv is None else argv)
+    registry = discover()
+    if not names:
+        print(listing(registry))
+        return 0
+    if names[0].startswith("-"):
+        print(textwrap.dedent(__doc__ or ""))
+        return 0 if names[0] in ("-h", "--help") else 2
+    try:
+        print("\n\n".join(details(plugin) for name in names for plugin in named(registry, name)))
+    except ConfigError as error:
+        print(f"nnexp: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def named(registry: Registry, name: str) -> list[Plugin]:
+    """The plugins called `name` or `kind=name`. Raises ConfigError where there is none."""
+    kind, _, last = name.rpartition("=")
+    kinds = [kind] if kind else list(KINDS)
+    found = [registry.plugins[k, last] for k in kinds if (k, last) in registry.plugins]
+    for key, broken in registry.broken.items():
+        if key[1] == last:
+            raise ConfigError(broken.reason)
+    if not found:
+        known = {known_name for _, known_name in registry.plugins}
+        raise ConfigError(f"{name}: there is no such plugin.{hint(last, known)} There is: {', '.join(sorted(known))}.")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

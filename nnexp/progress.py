@@ -1,0 +1,43 @@
+"""How far training is: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from tqdm import tqdm
+
+LINE_SECONDS = 10.0
+
+
+class Progress:
+    """Shown at the end of a chunk, so never more than a few times a second, and never in the hot path.
+
+    Args:
+        label: what is trained.
+        max_steps: its number of updates.
+        quiet: show nothing.
+    """
+
+    def __init__(self, label: str, max_steps: int, quiet: bool = False) -> None:
+        self.label, self.max_steps, self.quiet = label, max_steps, quiet
+        self._line = time.monotonic()
+        is_terminal = sys.stderr.isatty() and not quiet
+        self._bar = tqdm(total=max_steps, desc=label, unit="step", leave=False, mininterval=0.1) if is_terminal else None
+        self._last: dict[str, float] = {}
+
+    def show(self, step: int, rows: list[tuple[int, dict[str, float]]]) -> None:
+        """Tell of the newest rows."""
+        for _, row in rows[-1:]:
+            self._last |= {name: row[name] for name in ("train/loss", "val/loss", "val/accuracy") if name in row}
+        if self._bar is not None:
+            self._bar.set_postfix({name: f"{value:.3g}" for name, value in self._last.items()}, refresh=False)
+            self._bar.update(step - self._bar.n)
+        elif not self.quiet and time.monotonic() - self._line > LINE_SECONDS:
+            self._line = time.monotonic()
+            numbers = "  ".join(f"{name} {value:.3g}" for name, value in self._last.items())
+            print(f"{self.label}  step {step}/{self.max_steps}  {numbers}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()

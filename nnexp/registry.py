@@ -1,0 +1,199 @@
+"""Which plugins there are: found by looking into folders, read as source, imported only when a job uses them.
+
+The only file that knows where plugins live.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import sys
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from docstring_parser import parse as parse_docstring
+
+from nnexp.errors import ConfigError, PluginError, hint
+from nnexp.schema import Parameter, Reader
+
+KINDS = ("dataset", "model", "trainer")
+FACTS = {"dataset": ["generator"], "model": ["data"], "trainer": []}
+RESERVED = ("name", "seed")
+PACKAGE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """One option of one kind, as its source describes it."""
+
+    kind: str
+    name: str
+    path: Path
+    class_name: str
+    parameters: dict[str, Parameter]
+    doc: str
+    source_doc: str
+
+    @property
+    def summary(self) -> str:
+        return self.doc.strip().split("\n")[0]
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        return {name: parameter.default for name, parameter in self.parameters.items()}
+
+    def load(self) -> Any:
+        """The class itself. This is the one place where a plugin's code is executed."""
+        module_name = f"nnexp_plugins.{self.kind}.{self.name}"
+        module = sys.modules.get(module_name)
+        if module is None or module.__file__ != str(self.path):
+            spec = importlib.util.spec_from_file_location(module_name, self.path)
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[module_name] = module
+            try:
+                spec.loader.exec_module(module)
+            except BaseException:
+                del sys.modules[module_name]
+                raise
+        return getattr(module, self.class_name)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A plugin file that cannot be used, and why."""
+
+    kind: str
+    name: str
+    path: Path
+    reason: str
+
+
+class Registry:
+    """The plugins of some folders.
+
+    Args:
+        folders: searched for `<kind>/<name>.py`; compared by real path, so that a folder may be named twice.
+    """
+
+    def __init__(self, folders: list[Path]) -> None:
+        self.plugins: dict[tuple[str, str], Plugin] = {}
+        self.broken: dict[tuple[str, str], Broken] = {}
+        for folder in dict.fromkeys(folder.resolve() for folder in folders):
+            for kind in KINDS:
+                for path in sorted((folder / kind).glob("[!_.]*.py")):
+                    self._add(kind, path.resolve())
+
+    def _add(self, kind: str, path: Path) -> None:
+        key = (kind, path.stem)
+        other = self.plugins.get(key) or self.broken.get(key)
+        if other is not None and other.path == path:
+            return
+        try:
+            if other is not None:
+                raise PluginError(f"two files have the name '{path.stem}': {other.path} and {path}. Rename one.")
+            self.plugins[key] = read_plugin(kind, path)
+        except PluginError as error:
+            self.plugins.pop(key, None)
+            self.broken[key] = Broken(kind, path.stem, path, str(error))
+
+    def names(self, kind: str) -> list[str]:
+        return sorted(name for k, name in self.plugins if k == kind)
+
+    def get(self, kind: str, name: str) -> Plugin:
+        """The plugin, or a ConfigError with the nearest right name."""
+        if (kind, name) in self.plugins:
+            return self.plugins[kind, name]
+        if (kind, name) in self.broken:
+            raise ConfigError(f"{kind}={name} cannot be used: {self.broken[kind, name].reason}")
+        names = self.names(kind)
+        raise ConfigError(f"{kind}={name}: there is no such {kind}.{hint(name, names)} There is: {', '.join(names)}.")
+
+    def having(self, kind: str, parameter: str) -> list[str]:
+        """Names of the plugins of this kind that have this parameter."""
+        return [name for name in self.names(kind) if parameter in self.plugins[kind, name].parameters]
+
+
+def plugin_folders() -> list[Path]:
+    """Where plugins come from: the project's own, NNEXP_PLUGINS, ./plugins and installed packages."""
+    own = PACKAGE / "_plugins"
+    folders = [own if own.is_dir() else PACKAGE.parent / "plugins"]
+    folders += [Path(p) for p in os.environ.get("NNEXP_PLUGINS", "").split(os.pathsep) if p]
+    folders.append(Path("plugins"))
+    return [*folders, *_installed_folders()]
+
+
+def _installed_folders() -> list[Path]:
+    """Folders of the entry points `nnexp.plugins`; only the top package is looked up, so nothing is imported."""
+    folders = []
+    for point in entry_points(group="nnexp.plugins"):
+        top, *rest = point.module.split(".")
+        spec = importlib.util.find_spec(top)
+        folders += [Path(place, *rest) for place in (spec.submodule_search_locations or [] if spec else [])]
+    return folders
+
+
+def discover() -> Registry:
+    """The registry as it is now."""
+    return Registry(plugin_folders())
+
+
+@cache
+def own_bases() -> dict[str, Reader]:
+    """Readers of the classes that plugins may inherit from."""
+    path = PACKAGE / "spec.py"
+    reader = Reader(ast.parse(path.read_text(encoding="utf-8")), "nnexp/spec.py")
+    return dict.fromkeys(reader.classes, reader)
+
+
+def read_plugin(kind: str, path: Path) -> Plugin:
+    """The plugin in one file. Raises PluginError with file and line where it does not keep the contract."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError, OSError, RecursionError) as error:
+        line = getattr(error, "lineno", None) or 1
+        raise PluginError(f"{path}:{line}: {getattr(error, 'msg', None) or error}") from None
+    reader = Reader(tree, str(path), own_bases())
+    node = _plugin_class(reader, kind, path)
+    positional, parameters = reader.parameters(node.name)
+    if len(positional) != len(FACTS[kind]):
+        wanted = f"__init__(self, {', '.join([*FACTS[kind], '*', '...'])})"
+        raise reader.fail(node, f"a {kind} is made as {wanted}; parameters after * are its configuration.")
+    for name in RESERVED:
+        if name in parameters:
+            raise reader.fail(node, f"'{name}' is set by nnexp for every {kind}; rename the parameter.")
+    doc = ast.get_docstring(node) or ""
+    helps = _helps(doc, node, reader)
+    described = {n: replace(p, help=helps.get(n, "")) for n, p in parameters.items()}
+    return Plugin(kind, path.stem, path, node.name, described, doc, ast.get_docstring(tree) or "")
+
+
+def _plugin_class(reader: Reader, kind: str, path: Path) -> ast.ClassDef:
+    marked = []
+    for node in reader.classes.values():
+        names = [ast.unparse(decorator).split(".")[-1] for decorator in node.decorator_list]
+        for other in KINDS:
+            if other in names and other != kind:
+                raise reader.fail(node, f"@{other} in the folder of {kind} plugins. Move the file to {other}/.")
+        if kind in names:
+            marked.append(node)
+    if len(marked) != 1:
+        found = ", ".join(node.name for node in marked) or "none"
+        raise PluginError(f"{path}:1: a plugin is one class marked @{kind} (from nnexp import {kind}); found {found}.")
+    return marked[0]
+
+
+def _helps(doc: str, node: ast.ClassDef, reader: Reader) -> dict[str, str]:
+    """What `Args:` says of each parameter; fields inherited from nnexp's own bases bring theirs along."""
+    helps: dict[str, str] = {}
+    for base in node.bases:
+        owner = reader.bases.get(ast.unparse(base).split(".")[-1])
+        if owner is not None:
+            parent = owner.classes[ast.unparse(base).split(".")[-1]]
+            helps |= _helps(ast.get_docstring(parent) or "", parent, owner)
+    found = parse_docstring(doc).params
+    return helps | {p.arg_name: " ".join((p.description or "").split()) for p in found}

@@ -1,0 +1,168 @@
+"""What a plugin and the harness say to each other: data specifications, parameter marks, the contracts.
+
+Nothing here imports torch at run time, so that reading schemas and composing jobs stay fast.
+Shapes: B rows of a batch, T positions of a sequence, C channels, F features, P weights of a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import torch
+    from torch import Tensor
+
+Class = TypeVar("Class", bound=type)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bounds of a number, for `Annotated[int, Range(min=1)]`.
+
+    Args:
+        min: the smallest value allowed.
+        max: the largest value allowed.
+        above: a bound that the value must exceed.
+        below: a bound that the value must stay under.
+    """
+
+    min: float | None = None
+    max: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def __contains__(self, value: float) -> bool:
+        return not (
+            (self.min is not None and not value >= self.min)
+            or (self.max is not None and not value <= self.max)
+            or (self.above is not None and not value > self.above)
+            or (self.below is not None and not value < self.below)
+        )
+
+    def __str__(self) -> str:
+        bounds = ((">=", self.min), (">", self.above), ("<=", self.max), ("<", self.below))
+        return " and ".join(f"{sign} {bound}" for sign, bound in bounds if bound is not None)
+
+
+class PerLane:
+    """Marks a parameter that only changes numbers, never shapes or code: `Annotated[float, PerLane]`.
+
+    It may differ between the lanes of a cohort.
+    """
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """What a dataset says of its tensors, and all that a model needs to know of them.
+
+    Args:
+        kind: "vector" rows are (F,), "sequence" (T, C), "tokens" (T,) integers, "image" (C, H, W).
+        shape: the shape of one input, without the batch.
+        target: "class" (integer labels, cross-entropy) or "value" (real numbers, mean squared error).
+        outputs: numbers that the model gives per prediction: the classes, or the size of the value.
+        vocab: number of different tokens, for kind "tokens".
+        per_step: one prediction per position, not one per row.
+    """
+
+    kind: Literal["vector", "sequence", "tokens", "image"]
+    shape: tuple[int, ...]
+    target: Literal["class", "value"] = "class"
+    outputs: int = 2
+    vocab: int = 0
+    per_step: bool = False
+
+    @property
+    def max_length(self) -> int:
+        """Positions of the longest sequence that `nnexp.views.as_sequence` makes of one input."""
+        return self.shape[1] if self.kind == "image" else self.shape[0]
+
+    @property
+    def channels(self) -> int:
+        """Numbers per position of that sequence."""
+        return self.vocab if self.kind == "tokens" else prod(self.shape) // self.max_length
+
+    @property
+    def features(self) -> int:
+        """Numbers in the flat vector that `nnexp.views.as_vector` makes of one input."""
+        return self.max_length * self.channels
+
+
+class Dataset(Protocol):
+    """Made with a generator of its own, seeded by `dataset.seed`.
+
+    Each split is `(x, y)` or `(x, y, lengths)`: x (N, *spec.shape), y (N,) or (N, T) where `spec.per_step`.
+    """
+
+    spec: DataSpec
+    train: tuple[Tensor, ...]
+    val: tuple[Tensor, ...]
+    test: tuple[Tensor, ...]
+
+
+@dataclass(kw_only=True)
+class Trainer:
+    """How a model is trained: the base of every trainer plugin.
+
+    A trainer gives `optimizer`. One that also gives `init` and `update`, as `PureTrainer` writes them out, is
+    trained through these: they are faster on small models, and can train many models as one.
+
+    Args:
+        max_steps: number of updates; 0 evaluates the untrained model.
+        batch_size: rows in a batch, or `full` for all training rows at every step.
+        lr: learning rate.
+        weight_decay: L2 penalty, added to the gradient as `weight_decay * weight`.
+        clip_norm: largest norm of the whole gradient; null does not clip.
+        eval_every: updates between evaluations on the validation split.
+    """
+
+    max_steps: Annotated[int, Range(min=0)] = 2000
+    batch_size: Annotated[int, Range(min=1)] | Literal["full"] = 32
+    lr: Annotated[float, Range(above=0), PerLane] = 0.01
+    weight_decay: Annotated[float, Range(min=0), PerLane] = 0.0
+    clip_norm: Annotated[float, Range(above=0), PerLane] | None = None
+    eval_every: Annotated[int, Range(min=1)] = 100
+
+    def optimizer(self, params: Iterable[Tensor]) -> torch.optim.Optimizer:
+        """The same update as an optimiser of torch."""
+        raise TypeError(f"{type(self).__name__} must define optimizer(params)")
+
+
+class PureTrainer(Protocol):
+    """The update as pure functions of tensors.
+
+    weights and grads are (P,) for one model or (K, P) for K lanes; lr and weight_decay are then numbers or
+    tensors (K, 1). `step` counts updates from 1. Nothing is changed in place.
+    """
+
+    def init(self, weights: Tensor) -> dict[str, Tensor]:
+        """The optimiser's state before the first update."""
+
+    def update(
+        self,
+        weights: Tensor,
+        grads: Tensor,
+        state: dict[str, Tensor],
+        step: int,
+        *,
+        lr: float | Tensor,
+        weight_decay: float | Tensor,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Weights and state after one update."""
+
+
+def _mark(kind: str) -> Callable[[Class], Class]:
+    def decorate(cls: Class) -> Class:
+        cls.nnexp_kind = kind  # type: ignore[attr-defined]  # the registry checks it against the folder
+        return cls
+
+    return decorate
+
+
+dataset = _mark("dataset")
+model = _mark("model")
+trainer = _mark("trainer")

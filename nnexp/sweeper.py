@@ -1,0 +1,259 @@
+"""Command-line overrides -> jobs.
+
+Hydra parses every override and composes each combination of *choices* (plugins, experiment) once. Values are then
+applied to plain dictionaries and checked against the schemas, which costs microseconds where composing costs 50 ms,
+and lets `+key` and `++key` be checked as strictly as `key`.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob, Override, QuotedString, Transformer
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from nnexp.config import Job, check_key, check_value, chosen, make_job, parameters_of, settings_schema
+from nnexp.errors import ConfigError, hint
+from nnexp.record import slug
+from nnexp.registry import KINDS, PACKAGE, Registry
+
+GROUPS = (*KINDS, "experiment")
+
+
+def conf_dir() -> Path:
+    """The project's conf/, or the copy inside an installed package."""
+    installed = PACKAGE / "_conf"
+    return installed if installed.is_dir() else PACKAGE.parent / "conf"
+
+
+def store_schemas(registry: Registry) -> None:
+    """Give Hydra a config for every plugin and for the settings."""
+    store = ConfigStore.instance()
+    for kind in KINDS:
+        store.repo.pop(kind, None)
+        for name in registry.names(kind):
+            parameters = parameters_of(registry.get(kind, name))
+            store.store(name, {"name": name} | {k: p.default for k, p in parameters.items()}, group=kind)
+    store.store("settings", {key: parameter.default for key, parameter in settings_schema().items()})
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One key of the command line with the values it takes, as Hydra read them."""
+
+    key: str
+    values: tuple[Any, ...]
+
+    @property
+    def is_choice(self) -> bool:
+        return self.key in GROUPS
+
+
+class Composer:
+    """Composes each combination of choices once, and remembers it."""
+
+    def __init__(self, registry: Registry, config_name: str, searchpath: tuple[str, ...]) -> None:
+        self.registry = registry
+        self.config_name = config_name
+        self.searchpath = searchpath
+        self.composed: dict[tuple[str, ...], tuple[dict[str, Any], dict[str, Any]]] = {}
+
+    @contextmanager
+    def open(self) -> Iterator[Composer]:
+        store_schemas(self.registry)
+        with initialize_config_dir(str(conf_dir().resolve()), version_base="1.3"):
+            yield self
+
+    def options(self, group: str) -> list[str]:
+        """Names that a choice may take: plugins, and presets in conf/<group>/."""
+        loader = GlobalHydra.instance().config_loader()
+        return sorted({*loader.get_group_options(group), *(self.registry.names(group) if group in KINDS else [])})
+
+    def base(self, choices: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Plain unresolved values of a combination of choices, and the parameters of its sweep."""
+        if choices not in self.composed:
+            path = [f"hydra.searchpath=[{','.join(self.searchpath)}]"] if self.searchpath else []
+            try:
+                config = compose(self.config_name, [*choices, *path], return_hydra_config=True)
+            except (HydraException, OmegaConfBaseException) as error:
+                raise ConfigError(_first_lines(error)) from error
+            params = config.hydra.sweeper.get("params") or {}
+            HydraConfig.instance().cfg = None
+            plain = OmegaConf.to_container(config, resolve=False)
+            assert isinstance(plain, dict)
+            del plain["hydra"]
+            self.composed[choices] = ({str(k): v for k, v in plain.items()}, dict(params))
+        return self.composed[choices]
+
+    def check_choice(self, group: str, name: Any) -> None:
+        if group == "experiment" and name is None:
+            return
+        options = self.options(group)
+        if name not in options:
+            if group in KINDS:
+                self.registry.get(group, str(name))
+            known = ", ".join(options) or "none"
+            message = f"{group}={name}: there is no such {group}.{hint(str(name), options)} There is: {known}."
+            raise ConfigError(message)
+
+
+def compose_jobs(
+    overrides: list[str],
+    registry: Registry,
+    *,
+    multirun: bool = False,
+    config_name: str = "config",
+    searchpath: tuple[str, ...] = (),
+) -> list[Job]:
+    """The jobs that the overrides describe: one, or with `multirun` one for each point of the sweep.
+
+    Raises ConfigError, naming every bad point, before anything is trained.
+    """
+    with Composer(registry, config_name, searchpath).open() as composer:
+        axes = [_axis(override, composer) for override in _parse(overrides)]
+        axes = list({axis.key: axis for axis in axes}.values())
+        if multirun:
+            axes = [*_experiment_axes(axes, composer), *axes]
+        elif swept := [axis.key for axis in axes if len(axis.values) > 1]:
+            raise ConfigError(f"{swept[0]} has several values: add -m for a sweep, or quote a value with commas.")
+        jobs, errors = [], []
+        for point in itertools.product(*(axis.values for axis in axes)):
+            try:
+                jobs.append(_job(dict(zip((a.key for a in axes), point, strict=True)), composer))
+            except ConfigError as error:
+                errors.append(str(error))
+        if errors:
+            raise ConfigError("\n".join(dict.fromkeys(errors)))
+        return jobs
+
+
+def _parse(overrides: list[str]) -> list[Override]:
+    parser = OverridesParser.create()
+    parsed = []
+    for text in overrides:
+        try:
+            parsed += parser.parse_overrides([text])
+        except HydraException as error:
+            hint_ = "Write key=value; put quotes around values with spaces, commas or brackets."
+            raise ConfigError(f"{text}: {_first_lines(error)}. {hint_}") from None
+    return parsed
+
+
+def _axis(override: Override, composer: Composer) -> Axis:
+    key, text = override.key_or_group, override.input_line
+    if override.is_hydra_override():
+        advice = "Leave it out; --config-dir adds a folder of configs, runs= says where runs go."
+        raise ConfigError(f"{text}: nnexp launches and records jobs by itself, so Hydra's own keys do nothing. {advice}")
+    if override.package is not None or "/" in key:
+        raise ConfigError(f"{text}: choose a plugin with KIND=NAME, where KIND is one of {', '.join(GROUPS)}.")
+    if override.is_delete():
+        raise ConfigError(f"{text}: a key cannot be deleted. Set it, or leave it out to get its default.")
+    if override.is_interval_sweep():
+        raise ConfigError(f"{text}: an interval has no points. Give values: a,b,c or range(start,stop,step).")
+    if not override.is_sweep_override():
+        return Axis(key, (override.value(),))
+    glob = override.value()
+    if isinstance(glob, Glob):
+        values = tuple(glob.filter(composer.options(key) if key in GROUPS else []))
+    else:
+        values = tuple(map(_unquote, override.sweep_iterator(transformer=Transformer.identity)))
+    if not values:
+        raise ConfigError(f"{text}: no value matches.")
+    return Axis(key, values)
+
+
+def _unquote(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unquote(item) for item in value]
+    return value.text if isinstance(value, QuotedString) else value
+
+
+def _experiment_axes(axes: list[Axis], composer: Composer) -> list[Axis]:
+    """The sweep that the chosen experiment names, less the keys that the command line gives."""
+    experiments = [value for axis in axes if axis.key == "experiment" for value in axis.values]
+    if len(experiments) != 1:
+        return []
+    composer.check_choice("experiment", experiments[0])
+    _, params = composer.base(_choices({"experiment": experiments[0]}))
+    given = {axis.key for axis in axes}
+    own = [_axis(o, composer) for o in _parse([f"{key}={value}" for key, value in params.items()])]
+    return [axis for axis in own if axis.key not in given]
+
+
+def _choices(point: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(f"{key}={'null' if value is None else value}" for key, value in point.items() if key in GROUPS)
+
+
+def _job(point: dict[str, Any], composer: Composer) -> Job:
+    registry = composer.registry
+    for group in GROUPS:
+        if group in point:
+            composer.check_choice(group, point[group])
+    base, _ = composer.base(_choices(point))
+    plugins = chosen(base, registry)
+    values = {key: value for key, value in point.items() if key not in GROUPS}
+    parameters = {key: check_key(key, plugins, registry) for key in values}
+    config = _apply(base, values)
+    for key in values:
+        check_value(key, parameters[key], _at(config, key))
+    experiment = point.get("experiment") or "default"
+    texts = tuple(f"{key}={Transformer.str(value)}" for key, value in point.items())
+    job = make_job(config, registry, experiment=str(experiment), overrides=texts)
+    return Job(**{**vars(job), "label": _label(job, composer)})
+
+
+def _apply(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """A copy of the base with the values set, interpolations resolved."""
+    config = copy.deepcopy(base)
+    for key, value in values.items():
+        group, _, name = key.rpartition(".")
+        (config[group] if group else config)[name] = value
+    if "${" not in repr(config):
+        return config
+    try:
+        resolved = OmegaConf.to_container(OmegaConf.create(config), resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(_first_lines(error)) from None
+    assert isinstance(resolved, dict)
+    return {str(key): value for key, value in resolved.items()}
+
+
+def _at(config: dict[str, Any], key: str) -> Any:
+    group, _, name = key.rpartition(".")
+    return (config[group] if group else config)[name]
+
+
+def _label(job: Job, composer: Composer) -> str:
+    """What the job changes from its experiment's own defaults, as a directory name."""
+    choices = () if job.experiment == "default" else (f"experiment={job.experiment}",)
+    default = make_job(_apply(composer.base(choices)[0], {}), composer.registry).flat()
+    same = {kind for kind in KINDS if default[kind] == getattr(job, kind).name}
+    changed = []
+    for key, value in job.flat().items():
+        kind, _, name = key.rpartition(".")
+        reference = default.get(key)
+        if kind and kind not in same:
+            reference = parameters_of(composer.registry.get(kind, getattr(job, kind).name))[name].default
+        if name == "seed":
+            reference = job.settings.seed if kind in ("model", "trainer") else default[key]
+        if value != reference and key not in ("runs", "checkpoint_every", "device"):
+            changed.append(f"{key if name == 'seed' and kind else name}={value}")
+    return slug("-".join(changed)) or "default"
+
+
+def _first_lines(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:2])

@@ -1,0 +1,50 @@
+"""All weights of a module as one flat vector, so that an update is a few operations whatever the number of tensors."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+from torch import Tensor, nn
+
+from nnexp.errors import NnexpError
+
+
+def layer_of(name: str) -> str:
+    """The layer that a parameter belongs to: `head.bias` -> `head`, `lstm.weight_hh_l1` -> `lstm.l1`."""
+    path, _, leaf = name.rpartition(".")
+    recurrent = re.fullmatch(r"(?:weight|bias)_[ih]h_(l\d+.*)", leaf)
+    return ".".join(filter(None, (path, recurrent[1] if recurrent else ""))) or leaf
+
+
+class FlatWeights:
+    """The trainable parameters of a module, laid out in one vector (P,) of which each parameter is a view.
+
+    Args:
+        module: on its device, in its precision; its parameters are moved into the vector.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        if not named:
+            raise NnexpError(f"{type(module).__name__} has no weights to train.")
+        self.names = [name for name, _ in named]
+        self.params = [p for _, p in named]
+        self.vector = torch.cat([p.detach().reshape(-1) for p in self.params])
+        for p, part in zip(self.params, self.vector.split([p.numel() for p in self.params]), strict=True):
+            p.data = part.view(p.shape)
+        self.layers = list(dict.fromkeys(map(layer_of, self.names)))
+
+    def gradient(self, loss: Tensor) -> tuple[Tensor, ...]:
+        """The gradient by parameter; zero for one that the loss does not depend on."""
+        return torch.autograd.grad(loss, self.params, allow_unused=True, materialize_grads=True)
+
+    def layer_norms(self, grads: tuple[Tensor, ...]) -> Tensor:
+        """(number of layers,): the gradient's norm by layer, in the order of `layers`."""
+        squares = torch.stack(torch._foreach_norm(grads)).square()
+        index = torch.tensor([self.layers.index(layer_of(name)) for name in self.names], device=squares.device)
+        return torch.zeros(len(self.layers), dtype=squares.dtype, device=squares.device).index_add(0, index, squares).sqrt()
+
+    @torch.no_grad()
+    def set(self, vector: Tensor) -> None:
+        self.vector.copy_(vector)

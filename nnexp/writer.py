@@ -1,0 +1,141 @@
+"""What a lane leaves behind while it trains: metrics.csv, the event file, checkpoints, and at last the seal."""
+
+from __future__ import annotations
+
+import math
+import time
+import traceback
+from typing import Any
+
+from nnexp.checkpoint import MODEL, load_checkpoint, save, save_checkpoint
+from nnexp.errors import NnexpError
+from nnexp.events import Events
+from nnexp.lane import Lane, Row
+from nnexp.metrics import Metrics, read_rows
+from nnexp.record import Run, now, provenance
+
+FLUSH_SECONDS = 5.0
+EVALUATION_POINTS = 250
+DIGITS = {32: 9, 64: 17}
+
+
+class Writer:
+    """Writes one lane's run directory. Made when training begins: it resumes from a checkpoint where there is one.
+
+    Args:
+        run: the directory, locked by the caller.
+        lane: what is trained; its state is set from the checkpoint.
+        fingerprint: of the job.
+        path: how the numbers are made, "solo" for a lane trained on its own.
+    """
+
+    def __init__(self, run: Run, lane: Lane, fingerprint: str, path: str) -> None:
+        self.run, self.lane, self.fingerprint = run, lane, fingerprint
+        self.started, self._flushed = time.time(), time.monotonic()
+        evaluations = math.ceil(lane.trainer.max_steps / lane.trainer.eval_every)
+        self._evaluation_stride = lane.trainer.eval_every * (math.ceil(evaluations / EVALUATION_POINTS) or 1)
+        facts = run.read()
+        self._seconds = float(facts["seconds"])
+        self.metrics = Metrics(run.path / "metrics.csv", lane.columns, DIGITS[lane.job.settings.precision])
+        resumed = [*facts["resumed_from"], self._resume()] if facts["status"] != "new" else []
+        device = str(lane.weights.vector.device)
+        self.events = self._new_events()
+        self._update(
+            **provenance(device),
+            status="running",
+            path=path,
+            parameters=lane.num_weights,
+            resumed_from=resumed,
+            started=now(),
+            error=None,
+        )
+
+    def _resume(self) -> int:
+        """Set the lane to the newest whole checkpoint, or to the start; gives the step it goes on from."""
+        content = load_checkpoint(self.run.path, self.fingerprint)
+        if content is None or content["metrics_bytes"] > self.metrics.size:
+            self.metrics.restart()
+            return 0
+        self.metrics.cut(content["metrics_bytes"])
+        self.lane.restore(content["state"])
+        return self.lane.step
+
+    def _new_events(self) -> Events:
+        """An event file that says what metrics.csv says, and nothing else."""
+        events = Events(self.run.path)
+        events.session_start(self.lane.job.flat(), self.started)
+        for step, row in read_rows(self.metrics.path):
+            self._point(events, step, row)
+        events.flush()
+        return events
+
+    def _point(self, events: Events, step: int, row: dict[str, float]) -> None:
+        """A bounded number of steps become points: those with layer norms, and enough of those with an evaluation."""
+        is_evaluation = "val/loss" in row and step % self._evaluation_stride == 0
+        if is_evaluation or "lr" in row or "test/loss" in row:
+            events.scalars(step, row)
+
+    def note(self, texts: list[str]) -> None:
+        """Keep what the plugins had to say when they were made; it is shown with the results."""
+        self.run.write(notes=texts)
+
+    def rows(self, rows: list[Row]) -> None:
+        """Record rows; on disk at the next flush or checkpoint."""
+        self.metrics.append(rows)
+        for step, row in rows:
+            self._point(self.events, step, row)
+        if time.monotonic() - self._flushed > FLUSH_SECONDS:
+            self.events.flush()
+            self._flushed = time.monotonic()
+        self.run.heartbeat()
+
+    def checkpoint(self) -> None:
+        """Save all that training goes on from. The rows up to here are on disk first."""
+        content = {"fingerprint": self.fingerprint, "metrics_bytes": self.metrics.sync(), "state": self.lane.state()}
+        save_checkpoint(self.run.path, content)
+        self.events.flush()
+
+    def finish(self, metrics: dict[str, float]) -> None:
+        """Seal a run that reached its last step."""
+        self._save_model()
+        self._seal("finished", metrics=metrics)
+
+    def diverge(self, error: NnexpError) -> None:
+        """Seal a run whose loss is no longer finite; model.pt holds the weights from before that update."""
+        self._save_model()
+        self._seal("diverged", error={"type": "Diverged", "message": str(error)})
+
+    def interrupt(self) -> None:
+        """Keep what there is, so that the same command goes on from here."""
+        self.checkpoint()
+        self.halt()
+
+    def halt(self) -> None:
+        """End here; the same command goes on from the last checkpoint."""
+        self._seal("interrupted", error={"type": "Interrupted", "message": f"stopped at step {self.lane.step}"})
+
+    def fail(self, error: BaseException) -> None:
+        """Seal a run that raised."""
+        self._seal("failed", error=describe(error))
+
+    def _save_model(self) -> None:
+        state = self.lane.state()
+        content = {"fingerprint": self.fingerprint, "step": state["step"], "weights": state["weights"]}
+        save(self.run.path / MODEL, content)
+
+    def _seal(self, status: str, **facts: Any) -> None:
+        self.metrics.sync()
+        self.metrics.close()
+        self.events.session_end(status)
+        self.events.close()
+        self._update(status=status, ended=now(), **facts)
+
+    def _update(self, **facts: Any) -> None:
+        seconds = round(self._seconds + time.time() - self.started, 3)
+        self.run.write(**facts, steps=self.lane.step, seconds=seconds)
+
+
+def describe(error: BaseException) -> dict[str, str]:
+    """An exception as text."""
+    text = "".join(traceback.format_exception(error))
+    return {"type": type(error).__name__, "message": str(error), "traceback": text}

@@ -1,0 +1,48 @@
+"""Two moons: two interleaving half circles in the plane, as scikit-learn's `make_moons` draws them.
+
+Class 0 is (cos a, sin a), class 1 is (1 - cos a, 1/2 - sin a), with a uniform in [0, pi], and Gaussian noise on both
+coordinates. Departs from scikit-learn in drawing the angle at random where that takes equal steps, so that rows are
+independent, and in being balanced to the last row.
+"""
+
+import math
+from typing import Annotated
+
+import torch
+
+from nnexp import DataSpec, PerLane, Range, dataset
+
+
+@dataset
+class Moons:
+    """Two interleaving half circles: points in the plane, two classes.
+
+    Args:
+        generator: the source of every draw.
+        num_train: training rows.
+        num_val: validation rows.
+        num_test: test rows.
+        noise: standard deviation of the noise on each coordinate.
+    """
+
+    def __init__(
+        self,
+        generator: torch.Generator,
+        *,
+        num_train: Annotated[int, Range(min=2)] = 400,
+        num_val: Annotated[int, Range(min=2)] = 1000,
+        num_test: Annotated[int, Range(min=2)] = 2000,
+        noise: Annotated[float, Range(min=0), PerLane] = 0.15,
+    ) -> None:
+        self.spec = DataSpec(kind="vector", shape=(2,), target="class", outputs=2)
+        # The training rows come last, so that their number changes neither of the other splits.
+        self.test, self.val, self.train = (_draw(n, noise, generator) for n in (num_test, num_val, num_train))
+
+
+def _draw(num_rows: int, noise: float, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    y = (torch.arange(num_rows) % 2)[torch.randperm(num_rows, generator=generator)]
+    angle = math.pi * torch.rand(num_rows, generator=generator)
+    upper = torch.stack([angle.cos(), angle.sin()], dim=1)
+    lower = torch.stack([1 - angle.cos(), 0.5 - angle.sin()], dim=1)
+    x = torch.where(y.bool().unsqueeze(1), lower, upper)
+    return x + noise * torch.randn(num_rows, 2, generator=generator), y

@@ -1,0 +1,55 @@
+"""Multilayer perceptron (Rumelhart, Hinton & Williams, 1986, doi:10.1038/323533a0).
+
+    h_0 = x,  h_k = f(W_k h_{k-1} + b_k),  y = V h_L + c
+
+Departs from the paper in leaving the output linear, for the loss takes logits, and in the choice of f.
+"""
+
+from typing import Annotated, Literal
+
+from torch import Tensor, nn
+
+from nnexp import DataSpec, PerLane, Range, model
+from nnexp.init import initialise
+from nnexp.views import as_vector
+
+ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU, "sigmoid": nn.Sigmoid, "identity": nn.Identity}
+
+
+@model
+class MLP(nn.Module):
+    """Layers of units, each a weighted sum of all units before it, bent by an activation.
+
+    Args:
+        data: what the dataset says of its tensors.
+        hidden_size: units in each hidden layer.
+        num_layers: hidden layers; 0 leaves a linear model.
+        activation: applied after each hidden layer; identity makes the whole network linear.
+        init: initial weights; torch is PyTorch's own draw, normal is N(0, 1/fan_in) with zero biases.
+        init_scale: multiplies every weight matrix but the output's.
+    """
+
+    def __init__(
+        self,
+        data: DataSpec,
+        *,
+        hidden_size: Annotated[int, Range(min=1)] = 16,
+        num_layers: Annotated[int, Range(min=0)] = 1,
+        activation: Literal["tanh", "relu", "gelu", "sigmoid", "identity"] = "tanh",
+        init: Literal["torch", "normal"] = "torch",
+        init_scale: Annotated[float, Range(min=0), PerLane] = 1.0,
+    ) -> None:
+        super().__init__()
+        if data.per_step:
+            raise ValueError("mlp gives one prediction per row, and this dataset wants one per step.")
+        self.data = data
+        sizes = [data.features, *[hidden_size] * num_layers]
+        self.hidden = nn.Sequential()
+        for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
+            self.hidden.extend([nn.Linear(inputs, outputs), ACTIVATIONS[activation]()])
+        self.head = nn.Linear(sizes[-1], data.outputs)
+        initialise(self, init, init_scale, head=self.head)
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(B, *data.shape) -> (B, outputs)."""
+        return self.head(self.hidden(as_vector(x, self.data)))
