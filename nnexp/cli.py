@@ -59,19 +59,16 @@ def help_text(registry: Registry) -> str:
     lines = [parser().format_help().replace("usage: ", "usage:\n").rstrip(), "", "choices:"]
     lines += [f"  {kind}={'|'.join(registry.names(kind))}" for kind in KINDS]
     lines += ["", "keys of every job:"]
-    lines += [f"  {name}={_text(p.default)}  {p.help} ({p.allowed})" for name, p in settings_schema().items()]
+    keys = [(f"{name}={p.default}", f"{p.help} ({p.allowed})") for name, p in settings_schema().items()]
+    lines += [f"  {key:<22}{text}" for key, text in keys]
     return "\n".join(lines)
-
-
-def _text(value: object) -> str:
-    return "null" if value is None else str(value)
 
 
 def _hydra(registry: Registry) -> int:
     """Hydra's own information about the same configs."""
     import hydra
 
-    from nnexp.sweeper import conf_dir, store_schemas
+    from nnexp.composer import conf_dir, store_schemas
 
     store_schemas(registry)
     hydra.main(version_base="1.3", config_path=str(conf_dir().resolve()), config_name="config")(lambda _: None)()

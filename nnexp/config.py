@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from nnexp.errors import ConfigError, hint
-from nnexp.registry import KINDS, Plugin, Registry
+from nnexp.registry import KINDS, Plugin, Registry, read_helps, with_help
 from nnexp.schema import Option, Parameter, Reader
 from nnexp.spec import Range
 
@@ -18,8 +18,8 @@ DATA_SEED = Parameter("seed", (SEED_OPTION,), 0, per_lane=True, help="what the d
 OWN_SEED = Parameter("seed", (SEED_OPTION, Option(type(None))), None, per_lane=True)
 SEEDS = {
     "dataset": DATA_SEED,
-    "model": OWN_SEED,
-    "trainer": OWN_SEED,
+    "model": replace(OWN_SEED, help="of the initial weights; null takes the job's seed"),
+    "trainer": replace(OWN_SEED, help="of the batch order; null takes the job's seed"),
 }
 
 
@@ -46,7 +46,8 @@ class Settings:
 def settings_schema() -> dict[str, Parameter]:
     """The schema of `Settings`, read as a plugin's is."""
     tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
-    return Reader(tree, "nnexp/config.py").parameters("Settings")[1]
+    parameters = Reader(tree, "nnexp/config.py").parameters("Settings")[1]
+    return with_help(parameters, read_helps(Settings.__doc__ or ""))
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,8 @@ def check_key(key: str, plugins: dict[str, Plugin], registry: Registry) -> Param
     last = key.rpartition(".")[2]
     same_name = [known for known in keys if known.rpartition(".")[2] == last and known != key]
     guess = f" Did you mean '{same_name[0]}'?" if same_name else hint(key, keys) or hint(kind, [*groups, *keys])
-    raise ConfigError(f"{key}: there is no such key.{guess} At the top are: {', '.join([*groups, *settings_schema()])}.")
+    top = ", ".join([*groups, *settings_schema()])
+    raise ConfigError(f"{key}: there is no such key.{guess} At the top are: {top}.")
 
 
 def _no_such_key(key: str, kind: str, name: str, plugin: Plugin, registry: Registry) -> str:
@@ -169,7 +171,7 @@ def make_job(config: dict[str, Any], registry: Registry, **facts: Any) -> Job:
     values = defaults | checked
     settings = Settings(**{name: values[name] for name in settings_schema()})
     parts = {kind: _choice(plugin, values, settings.seed) for kind, plugin in plugins.items()}
-    return Job(**parts, settings=settings, **facts)
+    return Job(parts["dataset"], parts["model"], parts["trainer"], settings, **facts)
 
 
 def _choice(plugin: Plugin, values: dict[str, Any], seed: int) -> Choice:

@@ -40,8 +40,8 @@ class Batches:
         self.full = batch_size == "full"
         self.size = self.num_rows if isinstance(batch_size, str) else batch_size
         if self.size > self.num_rows:
-            advice = "Make it smaller, or trainer.batch_size=full"
-            raise NnexpError(f"trainer.batch_size={self.size} is more than the {self.num_rows} training rows. {advice}.")
+            wrong = f"trainer.batch_size={self.size} is more than the {self.num_rows} training rows"
+            raise NnexpError(f"{wrong}. Make it smaller, or trainer.batch_size=full.")
         row_bytes = sum(t[0].numel() * t.element_size() for t in split)
         self.block = max(1, min(256, BLOCK_BYTES // max(1, row_bytes * self.size)))
         self._order: tuple[int, Tensor] = (-1, torch.empty(0))
@@ -79,7 +79,9 @@ def loss(output: Tensor, target: Tensor, data: DataSpec) -> Tensor:
     """Mean over predictions: cross-entropy in nats for classes, squared error for values."""
     if data.target == "value":
         return F.mse_loss(output, target)
-    return F.cross_entropy(output.flatten(0, -2), target.flatten()) if data.per_step else F.cross_entropy(output, target)
+    if data.per_step:
+        output, target = output.flatten(0, 1), target.flatten()
+    return F.cross_entropy(output, target)
 
 
 def metric_names(data: DataSpec) -> list[str]:

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,6 @@ from nnexp.errors import Diverged, NnexpError
 from nnexp.lane import Lane
 from nnexp.plan import Cohort, Planned
 from nnexp.progress import Progress
-from nnexp.record import Run
 from nnexp.registry import Registry
 from nnexp.seeding import apply, capture
 from nnexp.stop import Stop
@@ -110,7 +109,15 @@ def finish(writer: Writer, last: dict[str, float]) -> None:
     writer.finish(writer.lane.evaluate("train") | evaluated)
 
 
-def fit(cohort: Cohort, registry: Registry, stop: Stop, progress: Progress, chunk: int | None = None) -> None:
+def fit(
+    cohort: Cohort,
+    registry: Registry,
+    stop: Stop,
+    progress: Progress,
+    *,
+    chunk: int | None = None,
+    training: type[Training] = Training,
+) -> None:
     """Train the jobs of one cohort, each into its run directory, whose run.json says how it ended.
 
     Nothing global is left changed: generators, environment, logging, threads.
@@ -123,12 +130,12 @@ def fit(cohort: Cohort, registry: Registry, stop: Stop, progress: Progress, chun
         pending = [writer for writer in writers if not _start(writer)]
         if not pending:
             return
-        training = Training(pending, stop, progress, chunk)
+        module = training(pending, stop, progress, chunk)
         try:
-            _trainer(device, pending[0].lane.job.settings.precision).fit(training, itertools.repeat(0))
+            _trainer(device, pending[0].lane.job.settings.precision).fit(module, itertools.repeat(0))
         except BaseException as error:
-            _abandon(training, error, stop)
-        for writer in training.live:
+            _abandon(module, error, stop)
+        for writer in module.live:
             writer.interrupt()
 
 
@@ -139,7 +146,7 @@ def _open(planned: Planned, registry: Registry, device: torch.device, stop: Stop
             warnings.simplefilter("always")
             lane = Lane(planned.job, registry, device, lambda: stop.requested)
         writer = Writer(planned.run, lane, planned.fingerprint, path="solo")
-        writer.note([str(warning.message) for warning in caught])
+        writer.note([str(warning.message) for warning in caught if warning.category is UserWarning])
         return writer
     except (Exception, SystemExit) as error:
         planned.run.write(status="failed", error=describe(error), steps=0)
@@ -151,7 +158,7 @@ def _start(writer: Writer) -> bool:
     lane = writer.lane
     try:
         is_end = lane.step == lane.trainer.max_steps
-        if lane.step == 0:
+        if writer.is_fresh:
             row = lane.evaluate("val") | (lane.evaluate("test") if is_end else {})
             writer.rows([(0, row)])
             if is_end:
@@ -210,6 +217,7 @@ def undisturbed() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*configure_optimizers. returned .None.*")
+            warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated")  # Lightning's own
             yield
     finally:
         for logger, level, handlers in before:
@@ -220,5 +228,3 @@ def undisturbed() -> Iterator[None]:
         os.environ.clear()
         os.environ.update(environment)
         apply(state)
-
-

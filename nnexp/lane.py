@@ -87,7 +87,7 @@ class Lane:
         return ["train/loss", "grad_norm", "lr", *layers, *evaluated]
 
     def is_recorded(self, step: int) -> bool:
-        """Whether a step has layer norms and learning rate; a bounded number have, the first and the last among them."""
+        """Whether a step has layer norms and learning rate: a bounded number have, with the first and the last."""
         return step % self.stride == 0 or step in (1, self.trainer.max_steps)
 
     def advance(self, stop: int) -> list[Row]:
@@ -97,20 +97,21 @@ class Lane:
         """
         before = self.state()
         rows = self._train(stop - self.step).rows(self.weights.layers)
-        bad = next((i for i, (_, row) in enumerate(rows) if not math.isfinite(row["train/loss"] + row["grad_norm"])), None)
+        finite = [math.isfinite(row["train/loss"] + row["grad_norm"]) for _, row in rows]
+        bad = finite.index(False) if False in finite else None
         if bad is None:
             return rows
         self.restore(before)
-        self._train(bad)
+        self._train(bad, pausable=False)
         raise Diverged(self._explain(rows[: bad + 1]), rows[: bad + 1])
 
-    def _train(self, count: int) -> Buffer:
+    def _train(self, count: int, pausable: bool = True) -> Buffer:
         """The hot path: no number leaves the device here."""
         buffer = Buffer(self.step + 1)
         module, data, weights, clip_norm = self.module, self.data, self.weights, self.trainer.clip_norm
         with self.generators.active():
             for x, y, *lengths in self.batches.take(self.step + 1, count):
-                if self.stopped():
+                if pausable and self.stopped():
                     break
                 step = self.step + 1
                 value = loss(module(x, *lengths), y, data)
@@ -167,7 +168,8 @@ def make_dataset(job: Job, registry: Registry) -> tuple[DataSpec, dict[str, Spli
         dataset = made(generator(job.dataset.seed, "data"), **job.dataset.values)
     splits = {name: getattr(dataset, name, ()) for name in ("train", "val", "test")}
     for name, split in splits.items():
-        shape = tuple(split[0].shape[1:]) if len(split) > 1 else None
+        shape = tuple(split[0].shape[1:]) if split else None
         if shape != tuple(dataset.spec.shape):
-            raise NnexpError(f"dataset '{job.dataset.name}': split {name} has inputs {shape}, spec says {dataset.spec.shape}.")
+            wrong = f"split {name} has inputs {shape}, its spec says {dataset.spec.shape}"
+            raise NnexpError(f"dataset '{job.dataset.name}': {wrong}.")
     return dataset.spec, splits

@@ -6,17 +6,15 @@ import sys
 
 from nnexp.errors import RecordError
 from nnexp.plan import Cohort
-from nnexp.record import Run
+from nnexp.record import Run, refer
 from nnexp.registry import Registry
 from nnexp.stop import Stop
-
-FAILURES = ("failed", "diverged")
 
 
 def launch(cohorts: list[Cohort], registry: Registry, stop: Stop, *, quiet: bool = False) -> list[Run]:
     """Train what is not done; gives the runs in the order of the plan, those that were done among them.
 
-    Failures are shown when they happen. After a signal nothing new is begun.
+    In a sweep the end of each run is told when it comes. After a signal nothing new is begun.
     """
     runs = []
     for number, cohort in enumerate(cohorts, 1):
@@ -25,15 +23,20 @@ def launch(cohorts: list[Cohort], registry: Registry, stop: Stop, *, quiet: bool
                 break
             label = cohort[0].job.label
             _train(cohort, registry, stop, f"{number}/{len(cohorts)} {label}" if len(cohorts) > 1 else label, quiet)
-        runs += [planned.found for planned in cohort if planned.found is not None]
+            if len(cohorts) > 1 and not quiet:
+                _tell_end(cohort, f"{number}/{len(cohorts)}")
+        for planned in cohort:
+            runs.append(planned.run)
+            refer(planned.job, planned.run)
     return runs
 
 
 def _train(cohort: Cohort, registry: Registry, stop: Stop, label: str, quiet: bool) -> None:
     """Train the jobs of a cohort that are not done, holding the locks of their directories."""
-    from nnexp.fit import fit  # imports torch and Lightning: only when something trains
+    from nnexp.fit import fit, torch_device  # imports torch and Lightning: only when something trains
     from nnexp.progress import Progress
 
+    torch_device(cohort[0].job.settings.device)  # before a directory is made
     held: Cohort = []
     progress = Progress(label, cohort[0].job.trainer.values.get("max_steps", 0), quiet)
     try:
@@ -43,17 +46,21 @@ def _train(cohort: Cohort, registry: Registry, stop: Stop, label: str, quiet: bo
                     planned.run.lock()
                     held.append(planned)
                 except RecordError as error:
-                    _tell(f"skipped: {error}")
-        if held:
-            fit(held, registry, stop, progress)
+                    _tell(f"left out: {error}")
+        left = [planned for planned in held if not planned.is_done]  # another process may just have finished one
+        if left:
+            fit(left, registry, stop, progress)
     finally:
         progress.close()
         for planned in held:
             planned.run.unlock()
-    for planned in held:
+
+
+def _tell_end(cohort: Cohort, count: str) -> None:
+    for planned in cohort:
         facts = planned.run.read()
-        if facts["status"] in FAILURES:
-            _tell(f"{facts['status']}: {planned.run.path}: {facts['error']['message']}")
+        error = f": {facts['error']['message']}" if facts.get("error") else ""
+        _tell(f"{count} {planned.job.label}: {facts['status']} at step {facts.get('steps', 0)}{error}")
 
 
 def _tell(message: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nnexp.config import Job
 from nnexp.fingerprint import fingerprint
-from nnexp.record import ENDED, Run, create, find
+from nnexp.record import ENDED, Index, Run, create
 from nnexp.registry import Registry
 
 
@@ -37,8 +37,11 @@ Cohort = list[Planned]
 def plan(jobs: list[Job], registry: Registry) -> list[Cohort]:
     """Cohorts in the order of the jobs; a job given twice is trained once. Nothing is written or built."""
     planned: dict[str, Planned] = {}
+    indices: dict[str, Index] = {}
     for job in jobs:
-        digits = fingerprint(job, registry)
+        digits, root = fingerprint(job, registry), job.settings.runs
+        if root not in indices:
+            indices[root] = Index(Path(root))
         if digits not in planned:
-            planned[digits] = Planned(job, digits, find(Path(job.settings.runs), digits))
+            planned[digits] = Planned(job, digits, indices[root].find(digits))
     return [[item] for item in planned.values()]

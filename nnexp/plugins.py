@@ -14,28 +14,20 @@ from nnexp.table import align
 
 def listing(registry: Registry) -> str:
     """One line for each plugin, and one for each file that cannot be used."""
-    rows = [[f"{p.kind}={p.name}", f"{p.summary}"] for kind in KINDS for p in _of(registry, kind)]
-    lines = [f"{name:<20} {text}" for name, text in rows]
+    plugins = [registry.get(kind, name) for kind in KINDS for name in registry.names(kind)]
+    lines = [align([["choice", "what it is"], *([f"{p.kind}={p.name}", p.summary] for p in plugins)])]
     lines += [f"{b.kind}={b.name}: cannot be used: {b.reason}" for b in registry.broken.values()]
     return "\n".join(lines)
 
 
-def _of(registry: Registry, kind: str) -> list[Plugin]:
-    return [registry.get(kind, name) for name in registry.names(kind)]
-
-
 def details(plugin: Plugin) -> str:
     """A plugin's documentation and its keys."""
-    rows = [["key", "default", "allowed"]]
-    helps = [""]
+    rows = [["key", "default", "allowed", "meaning"]]
     for name, parameter in parameters_of(plugin).items():
         default = "null" if parameter.default is None else str(parameter.default)
-        rows.append([f"{plugin.kind}.{name}", default, parameter.allowed])
-        helps.append(parameter.help)
-    table = align(rows).splitlines()
-    described = [f"{line}   {text}".rstrip() for line, text in zip(table, helps, strict=True)]
+        rows.append([f"{plugin.kind}.{name}", default, parameter.allowed, parameter.help])
     head = f"{plugin.kind}={plugin.name}  ({plugin.path})"
-    return "\n".join([head, "", plugin.source_doc.strip(), "", plugin.summary, "", *described])
+    return "\n".join([head, "", plugin.source_doc.strip(), "", plugin.summary, "", align(rows)])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

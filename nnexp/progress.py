@@ -23,7 +23,9 @@ class Progress:
         self.label, self.max_steps, self.quiet = label, max_steps, quiet
         self._line = time.monotonic()
         is_terminal = sys.stderr.isatty() and not quiet
-        self._bar = tqdm(total=max_steps, desc=label, unit="step", leave=False, mininterval=0.1) if is_terminal else None
+        self._bar = None
+        if is_terminal:
+            self._bar = tqdm(total=max_steps, desc=label, unit="step", leave=False, mininterval=0.1)
         self._last: dict[str, float] = {}
 
     def show(self, step: int, rows: list[tuple[int, dict[str, float]]]) -> None:

@@ -116,14 +116,22 @@ class Run:
             self._lock = None
 
 
-def find(root: Path, fingerprint: str) -> Run | None:
-    """The run of this fingerprint under any experiment, or None."""
-    for path in sorted(root.glob(f"*/*-{fingerprint[:8]}*/run.json")):
-        with contextlib.suppress(RecordError):
-            run = Run(path.parent)
-            if run.read().get("fingerprint") == fingerprint:
-                return run
-    return None
+class Index:
+    """The run directories under a folder, looked at once, to be found by fingerprint."""
+
+    def __init__(self, root: Path) -> None:
+        self.paths: dict[str, list[Path]] = {}
+        for path in sorted(root.glob("*/*-*")):
+            self.paths.setdefault(path.name.rpartition("-")[2][:8], []).append(path)
+
+    def find(self, fingerprint: str) -> Run | None:
+        """The run of this fingerprint under any experiment, or None."""
+        for path in self.paths.get(fingerprint[:8], []):
+            with contextlib.suppress(RecordError):
+                run = Run(path)
+                if run.read().get("fingerprint") == fingerprint:
+                    return run
+        return None
 
 
 def create(job: Job, fingerprint: str) -> Run:
@@ -140,6 +148,15 @@ def create(job: Job, fingerprint: str) -> Run:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return Run(path)
+
+
+def refer(job: Job, run: Run) -> None:
+    """Record under the job's own experiment that its run lies under another one."""
+    folder = Path(job.settings.runs) / (slug(job.experiment) or "default")
+    if run.path.parent.resolve() != folder.resolve():
+        folder.mkdir(parents=True, exist_ok=True)
+        content = {"format": FORMAT, "run": os.path.relpath(run.path, folder)}
+        write_atomically(folder / f"{job.label}-{run.path.name.rpartition('-')[2]}.json", json.dumps(content).encode())
 
 
 def _rename(temporary: Path, prefix: Path, fingerprint: str) -> Path:

@@ -52,7 +52,8 @@ class Plugin:
         module = sys.modules.get(module_name)
         if module is None or module.__file__ != str(self.path):
             spec = importlib.util.spec_from_file_location(module_name, self.path)
-            assert spec is not None and spec.loader is not None
+            assert spec is not None
+            assert spec.loader is not None
             module = importlib.util.module_from_spec(spec)
             sys.modules[module_name] = module
             try:
@@ -167,9 +168,12 @@ def read_plugin(kind: str, path: Path) -> Plugin:
         if name in parameters:
             raise reader.fail(node, f"'{name}' is set by nnexp for every {kind}; rename the parameter.")
     doc = ast.get_docstring(node) or ""
-    helps = _helps(doc, node, reader)
-    described = {n: replace(p, help=helps.get(n, "")) for n, p in parameters.items()}
+    described = with_help(parameters, _helps(doc, node, reader))
     return Plugin(kind, path.stem, path, node.name, described, doc, ast.get_docstring(tree) or "")
+
+
+def with_help(parameters: dict[str, Parameter], helps: dict[str, str]) -> dict[str, Parameter]:
+    return {name: replace(parameter, help=helps.get(name, "")) for name, parameter in parameters.items()}
 
 
 def _plugin_class(reader: Reader, kind: str, path: Path) -> ast.ClassDef:
@@ -195,5 +199,9 @@ def _helps(doc: str, node: ast.ClassDef, reader: Reader) -> dict[str, str]:
         if owner is not None:
             parent = owner.classes[ast.unparse(base).split(".")[-1]]
             helps |= _helps(ast.get_docstring(parent) or "", parent, owner)
-    found = parse_docstring(doc).params
-    return helps | {p.arg_name: " ".join((p.description or "").split()) for p in found}
+    return helps | read_helps(doc)
+
+
+def read_helps(doc: str) -> dict[str, str]:
+    """What `Args:` of a docstring says of each parameter."""
+    return {p.arg_name: " ".join((p.description or "").split()) for p in parse_docstring(doc).params}

@@ -32,9 +32,9 @@ class Option:
             value = float(value)
         if type(value) is not self.type or self.items:
             raise ValueError
-        if self.range is not None and value not in self.range:
+        if isinstance(value, float) and not math.isfinite(value):
             raise ValueError
-        if self.type is float and not math.isfinite(value):
+        if isinstance(value, int | float) and self.range is not None and value not in self.range:
             raise ValueError
         return value
 
@@ -191,7 +191,8 @@ class Reader:
 
     def _mark(self, mark: ast.expr, name: str, marks: list[Any]) -> Range | None:
         if isinstance(mark, ast.Call) and _last_name(mark.func) == "Range":
-            return Range(*map(ast.literal_eval, mark.args), **{str(k.arg): ast.literal_eval(k.value) for k in mark.keywords})
+            named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in mark.keywords}
+            return Range(*map(ast.literal_eval, mark.args), **named)
         if _last_name(mark) == "PerLane":
             marks.append("PerLane")
             return None

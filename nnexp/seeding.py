@@ -6,7 +6,7 @@ import hashlib
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ def seed_all(seed: int) -> None:
 
 def capture() -> State:
     """The global generators' states as tensors and numbers."""
-    _, keys, position, has_gauss, gauss = np.random.get_state()
+    _, keys, position, has_gauss, gauss = cast(tuple[str, np.ndarray, int, int, float], np.random.get_state())
     kind, words, gauss_next = random.getstate()
     state: State = {
         "torch": torch.get_rng_state(),

@@ -104,6 +104,18 @@ class Dataset(Protocol):
     test: tuple[Tensor, ...]
 
 
+class Model(Protocol):
+    """An `nn.Module` made with the data's specification: forward only, no loss and no optimiser.
+
+    It may draw from the global generators, which it finds seeded. What changes while it trains must be a parameter or
+    a buffer, for these alone are in a checkpoint. A module with an attribute `fused` takes, where that is False, code
+    that works under `torch.func.vmap`.
+    """
+
+    def __call__(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """x (B, *data.shape), lengths (B,) -> (B, outputs), or (B, T, outputs) where `data.per_step`."""
+
+
 @dataclass(kw_only=True)
 class Trainer:
     """How a model is trained: the base of every trainer plugin.
@@ -120,7 +132,7 @@ class Trainer:
         eval_every: updates between evaluations on the validation split.
     """
 
-    max_steps: Annotated[int, Range(min=0)] = 2000
+    max_steps: Annotated[int, Range(min=0)] = 4000
     batch_size: Annotated[int, Range(min=1)] | Literal["full"] = 32
     lr: Annotated[float, Range(above=0), PerLane] = 0.01
     weight_decay: Annotated[float, Range(min=0), PerLane] = 0.0

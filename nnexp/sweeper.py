@@ -9,45 +9,20 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override, QuotedString, Transformer
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from nnexp.config import Job, check_key, check_value, chosen, make_job, parameters_of, settings_schema
-from nnexp.errors import ConfigError, hint
+from nnexp.composer import GROUPS, Composer, first_lines
+from nnexp.config import Job, check_key, check_value, chosen, make_job, parameters_of
+from nnexp.errors import ConfigError
 from nnexp.record import slug
-from nnexp.registry import KINDS, PACKAGE, Registry
-
-GROUPS = (*KINDS, "experiment")
-
-
-def conf_dir() -> Path:
-    """The project's conf/, or the copy inside an installed package."""
-    installed = PACKAGE / "_conf"
-    return installed if installed.is_dir() else PACKAGE.parent / "conf"
-
-
-def store_schemas(registry: Registry) -> None:
-    """Give Hydra a config for every plugin and for the settings."""
-    store = ConfigStore.instance()
-    for kind in KINDS:
-        store.repo.pop(kind, None)
-        for name in registry.names(kind):
-            parameters = parameters_of(registry.get(kind, name))
-            store.store(name, {"name": name} | {k: p.default for k, p in parameters.items()}, group=kind)
-    store.store("settings", {key: parameter.default for key, parameter in settings_schema().items()})
+from nnexp.registry import KINDS, Registry
 
 
 @dataclass(frozen=True)
@@ -60,54 +35,6 @@ class Axis:
     @property
     def is_choice(self) -> bool:
         return self.key in GROUPS
-
-
-class Composer:
-    """Composes each combination of choices once, and remembers it."""
-
-    def __init__(self, registry: Registry, config_name: str, searchpath: tuple[str, ...]) -> None:
-        self.registry = registry
-        self.config_name = config_name
-        self.searchpath = searchpath
-        self.composed: dict[tuple[str, ...], tuple[dict[str, Any], dict[str, Any]]] = {}
-
-    @contextmanager
-    def open(self) -> Iterator[Composer]:
-        store_schemas(self.registry)
-        with initialize_config_dir(str(conf_dir().resolve()), version_base="1.3"):
-            yield self
-
-    def options(self, group: str) -> list[str]:
-        """Names that a choice may take: plugins, and presets in conf/<group>/."""
-        loader = GlobalHydra.instance().config_loader()
-        return sorted({*loader.get_group_options(group), *(self.registry.names(group) if group in KINDS else [])})
-
-    def base(self, choices: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Plain unresolved values of a combination of choices, and the parameters of its sweep."""
-        if choices not in self.composed:
-            path = [f"hydra.searchpath=[{','.join(self.searchpath)}]"] if self.searchpath else []
-            try:
-                config = compose(self.config_name, [*choices, *path], return_hydra_config=True)
-            except (HydraException, OmegaConfBaseException) as error:
-                raise ConfigError(_first_lines(error)) from error
-            params = config.hydra.sweeper.get("params") or {}
-            HydraConfig.instance().cfg = None
-            plain = OmegaConf.to_container(config, resolve=False)
-            assert isinstance(plain, dict)
-            del plain["hydra"]
-            self.composed[choices] = ({str(k): v for k, v in plain.items()}, dict(params))
-        return self.composed[choices]
-
-    def check_choice(self, group: str, name: Any) -> None:
-        if group == "experiment" and name is None:
-            return
-        options = self.options(group)
-        if name not in options:
-            if group in KINDS:
-                self.registry.get(group, str(name))
-            known = ", ".join(options) or "none"
-            message = f"{group}={name}: there is no such {group}.{hint(str(name), options)} There is: {known}."
-            raise ConfigError(message)
 
 
 def compose_jobs(
@@ -148,15 +75,15 @@ def _parse(overrides: list[str]) -> list[Override]:
             parsed += parser.parse_overrides([text])
         except HydraException as error:
             hint_ = "Write key=value; put quotes around values with spaces, commas or brackets."
-            raise ConfigError(f"{text}: {_first_lines(error)}. {hint_}") from None
+            raise ConfigError(f"{text}: {first_lines(error)}. {hint_}") from None
     return parsed
 
 
 def _axis(override: Override, composer: Composer) -> Axis:
     key, text = override.key_or_group, override.input_line
     if override.is_hydra_override():
-        advice = "Leave it out; --config-dir adds a folder of configs, runs= says where runs go."
-        raise ConfigError(f"{text}: nnexp launches and records jobs by itself, so Hydra's own keys do nothing. {advice}")
+        advice = "Leave it out. --config-dir adds a folder of configs, runs= says where runs go"
+        raise ConfigError(f"{text}: nnexp runs and records jobs by itself; Hydra's own keys do nothing. {advice}.")
     if override.package is not None or "/" in key:
         raise ConfigError(f"{text}: choose a plugin with KIND=NAME, where KIND is one of {', '.join(GROUPS)}.")
     if override.is_delete():
@@ -212,7 +139,7 @@ def _job(point: dict[str, Any], composer: Composer) -> Job:
     experiment = point.get("experiment") or "default"
     texts = tuple(f"{key}={Transformer.str(value)}" for key, value in point.items())
     job = make_job(config, registry, experiment=str(experiment), overrides=texts)
-    return Job(**{**vars(job), "label": _label(job, composer)})
+    return replace(job, label=_label(job, composer))
 
 
 def _apply(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -226,7 +153,7 @@ def _apply(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     try:
         resolved = OmegaConf.to_container(OmegaConf.create(config), resolve=True)
     except OmegaConfBaseException as error:
-        raise ConfigError(_first_lines(error)) from None
+        raise ConfigError(first_lines(error)) from None
     assert isinstance(resolved, dict)
     return {str(key): value for key, value in resolved.items()}
 
@@ -250,10 +177,6 @@ def _label(job: Job, composer: Composer) -> str:
         if name == "seed":
             reference = job.settings.seed if kind in ("model", "trainer") else default[key]
         if value != reference and key not in ("runs", "checkpoint_every", "device"):
-            changed.append(f"{key if name == 'seed' and kind else name}={value}")
+            text = f"{value:g}".replace("+", "") if isinstance(value, float) else str(value)
+            changed.append(f"{key if name == 'seed' and kind else name}={text}")
     return slug("-".join(changed)) or "default"
-
-
-def _first_lines(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[:2])

@@ -12,17 +12,20 @@ SPLITS = ("train", "val", "test")
 
 
 def align(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of text in columns: the first to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
-        for row in rows
-    ]
-    return "\n".join(line.rstrip() for line in lines)
+    """Rows of text in columns, the first row the head; columns of numbers to the right."""
+    columns = []
+    for column in zip(*rows, strict=True):
+        width = max(map(len, column))
+        is_number = all(cell[-1:].isdigit() or not cell for cell in column[1:])
+        columns.append([cell.rjust(width) if is_number else cell.ljust(width) for cell in column])
+    return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))
 
 
 def number(value: Any) -> str:
-    return "" if value is None else f"{value:.4f}"
+    """Four decimals; a number too large for them in powers of ten."""
+    if value is None:
+        return ""
+    return f"{value:.4f}" if abs(value) < 1e4 else f"{value:.3g}"
 
 
 def one_run(run: Run) -> str:
@@ -31,7 +34,9 @@ def one_run(run: Run) -> str:
     metrics = facts.get("metrics", {})
     names = list(dict.fromkeys(key.partition("/")[2] for key in metrics))
     rows = [["", *names], *([split, *(number(metrics.get(f"{split}/{name}")) for name in names)] for split in SPLITS)]
-    head = f"{facts['status']}: {facts['steps']} steps in {facts['seconds']:.1f} s, {facts.get('parameters', 0):,} weights"
+    took = f"{facts.get('steps', 0)} steps in {facts['seconds']:.1f} s"
+    size = f", {facts['parameters']:,} weights" if "parameters" in facts else ""
+    head = f"{facts['status']}: {took}{size}"
     table = f"{align(rows)}\n" if metrics else ""
     return f"{head}\n{table}{_where(run, facts)}"
 

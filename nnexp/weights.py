@@ -33,7 +33,9 @@ class FlatWeights:
         self.vector = torch.cat([p.detach().reshape(-1) for p in self.params])
         for p, part in zip(self.params, self.vector.split([p.numel() for p in self.params]), strict=True):
             p.data = part.view(p.shape)
-        self.layers = list(dict.fromkeys(map(layer_of, self.names)))
+        layers = list(map(layer_of, self.names))
+        self.layers = list(dict.fromkeys(layers))
+        self.layer_index = torch.tensor([self.layers.index(layer) for layer in layers], device=self.vector.device)
 
     def gradient(self, loss: Tensor) -> tuple[Tensor, ...]:
         """The gradient by parameter; zero for one that the loss does not depend on."""
@@ -42,8 +44,7 @@ class FlatWeights:
     def layer_norms(self, grads: tuple[Tensor, ...]) -> Tensor:
         """(number of layers,): the gradient's norm by layer, in the order of `layers`."""
         squares = torch.stack(torch._foreach_norm(grads)).square()
-        index = torch.tensor([self.layers.index(layer_of(name)) for name in self.names], device=squares.device)
-        return torch.zeros(len(self.layers), dtype=squares.dtype, device=squares.device).index_add(0, index, squares).sqrt()
+        return squares.new_zeros(len(self.layers)).index_add(0, self.layer_index, squares).sqrt()
 
     @torch.no_grad()
     def set(self, vector: Tensor) -> None:

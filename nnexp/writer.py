@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 import traceback
@@ -31,6 +32,7 @@ class Writer:
 
     def __init__(self, run: Run, lane: Lane, fingerprint: str, path: str) -> None:
         self.run, self.lane, self.fingerprint = run, lane, fingerprint
+        self.is_fresh = True
         self.started, self._flushed = time.time(), time.monotonic()
         evaluations = math.ceil(lane.trainer.max_steps / lane.trainer.eval_every)
         self._evaluation_stride = lane.trainer.eval_every * (math.ceil(evaluations / EVALUATION_POINTS) or 1)
@@ -58,6 +60,7 @@ class Writer:
             return 0
         self.metrics.cut(content["metrics_bytes"])
         self.lane.restore(content["state"])
+        self.is_fresh = False
         return self.lane.step
 
     def _new_events(self) -> Events:
@@ -98,7 +101,7 @@ class Writer:
     def finish(self, metrics: dict[str, float]) -> None:
         """Seal a run that reached its last step."""
         self._save_model()
-        self._seal("finished", metrics=metrics)
+        self._seal("finished", metrics={name: v if math.isfinite(v) else None for name, v in metrics.items()})
 
     def diverge(self, error: NnexpError) -> None:
         """Seal a run whose loss is no longer finite; model.pt holds the weights from before that update."""
@@ -115,8 +118,11 @@ class Writer:
         self._seal("interrupted", error={"type": "Interrupted", "message": f"stopped at step {self.lane.step}"})
 
     def fail(self, error: BaseException) -> None:
-        """Seal a run that raised."""
-        self._seal("failed", error=describe(error))
+        """Seal a run that raised. Where even that cannot be written (a full disk), run.json says `running`,
+        its lock is free, and the same command goes on from the last checkpoint.
+        """
+        with contextlib.suppress(OSError):
+            self._seal("failed", error=describe(error))
 
     def _save_model(self) -> None:
         state = self.lane.state()
@@ -124,11 +130,14 @@ class Writer:
         save(self.run.path / MODEL, content)
 
     def _seal(self, status: str, **facts: Any) -> None:
-        self.metrics.sync()
-        self.metrics.close()
-        self.events.session_end(status)
-        self.events.close()
-        self._update(status=status, ended=now(), **facts)
+        try:
+            self.metrics.sync()
+            self.events.session_end(status)
+            self.events.flush()
+            self._update(status=status, ended=now(), **facts)
+        finally:
+            self.metrics.close()
+            self.events.close()
 
     def _update(self, **facts: Any) -> None:
         seconds = round(self._seconds + time.time() - self.started, 3)

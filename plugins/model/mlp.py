@@ -5,6 +5,7 @@
 Departs from the paper in leaving the output linear, for the loss takes logits, and in the choice of f.
 """
 
+from itertools import pairwise
 from typing import Annotated, Literal
 
 from torch import Tensor, nn
@@ -45,7 +46,7 @@ class MLP(nn.Module):
         self.data = data
         sizes = [data.features, *[hidden_size] * num_layers]
         self.hidden = nn.Sequential()
-        for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
+        for inputs, outputs in pairwise(sizes):
             self.hidden.extend([nn.Linear(inputs, outputs), ACTIVATIONS[activation]()])
         self.head = nn.Linear(sizes[-1], data.outputs)
         initialise(self, init, init_scale, head=self.head)

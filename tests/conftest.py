@@ -1,0 +1,120 @@
+"""What several tests share: the registry, jobs and lanes made from overrides, and snapshots of global generators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nnexp import seeding
+from nnexp.config import Job
+from nnexp.lane import Lane
+from nnexp.launcher import launch
+from nnexp.plan import plan
+from nnexp.record import Run
+from nnexp.registry import Registry, discover, plugin_folders
+from nnexp.stop import Stop
+from nnexp.sweeper import compose_jobs
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def registry() -> Registry:
+    """The plugins that are there."""
+    return discover()
+
+
+@pytest.fixture(scope="session")
+def registry_with() -> Callable[[Path], Registry]:
+    """The same and those of one more folder."""
+    return lambda folder: Registry([*plugin_folders(), folder])
+
+
+@pytest.fixture(scope="session")
+def make_job(registry: Registry) -> Callable[..., Job]:
+    """One job from overrides; composed once for each set of them."""
+    known: dict[tuple[Registry, tuple[str, ...]], Job] = {}
+
+    def make(*overrides: str, plugins: Registry = registry) -> Job:
+        key = (plugins, overrides)
+        if key not in known:
+            known[key] = compose_jobs(list(overrides), plugins)[0]
+        return known[key]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_lane(registry: Registry, make_job: Callable[..., Job]) -> Callable[..., Lane]:
+    """A lane on the CPU, at step 0, from overrides."""
+
+    def make(*overrides: str, plugins: Registry = registry, stopped: Callable[[], bool] = lambda: False) -> Lane:
+        return Lane(make_job(*overrides, plugins=plugins), plugins, torch.device("cpu"), stopped)
+
+    return make
+
+
+def _numbers(state: seeding.State) -> dict[str, Any]:
+    return {name: value.tolist() if isinstance(value, torch.Tensor) else value for name, value in state.items()}
+
+
+@pytest.fixture
+def undrawn() -> Callable[..., Any]:
+    """A context in which nothing may be drawn from, or change, the global generators."""
+
+    @contextmanager
+    def check() -> Iterator[None]:
+        before = _numbers(seeding.capture())
+        yield
+        assert _numbers(seeding.capture()) == before
+
+    return check
+
+
+@pytest.fixture(autouse=True)
+def _global_generators() -> Iterator[None]:
+    """Each test starts from the same global generators, whatever ran before it."""
+    with seeding.seeded(0):
+        yield
+
+
+@pytest.fixture
+def write_plugin(tmp_path: Path) -> Callable[..., Path]:
+    """Writes `<folder>/<kind>/<name>.py` in the test's own folder and gives its path."""
+
+    def write(name: str, source: str | bytes, kind: str = "model", folder: str = "own") -> Path:
+        path = tmp_path / folder / kind / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(source if isinstance(source, bytes) else source.encode())
+        return path
+
+    return write
+
+
+@pytest.fixture
+def write_config(tmp_path: Path) -> Callable[..., Path]:
+    """Writes `<group>/<name>.yaml` in a folder of configs of the test's own and gives that folder."""
+
+    def write(group: str, name: str, text: str, folder: str = "configs") -> Path:
+        path = tmp_path / folder / group / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return tmp_path / folder
+
+    return write
+
+
+@pytest.fixture
+def train(tmp_path: Path, registry: Registry) -> Callable[..., Run]:
+    """Trains one job to its end, as the command line does, into the test's own folder."""
+
+    def run(*overrides: str, plugins: Registry = registry, runs: str = "runs", stop: Stop | None = None) -> Run:
+        jobs = compose_jobs([*overrides, f"runs='{tmp_path / runs}'"], plugins)
+        return launch(plan(jobs, plugins), plugins, stop or Stop(), quiet=True)[0]
+
+    return run

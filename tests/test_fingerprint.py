@@ -1,0 +1,144 @@
+"""What makes two jobs the same run, and what does not."""
+
+import ast
+import json
+import shutil
+
+import pytest
+
+from nnexp import fingerprint as module
+from nnexp.fingerprint import code_hash, fingerprint, normalised
+from nnexp.registry import PACKAGE
+
+MODEL = '''"""Mine."""
+from nnexp import model
+
+
+@model
+class Mine:
+    """A model.
+
+    Args:
+        size: how large.
+    """
+
+    def __init__(self, data, *, size: int = 3):
+        self.scale = 2.0 * size
+'''
+
+
+@pytest.fixture
+def digits(registry, make_job):
+    """The fingerprint of a job made from overrides."""
+    return lambda *overrides: fingerprint(make_job(*overrides), registry)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["device=auto"],
+        ["runs=elsewhere"],
+        ["checkpoint_every=7"],
+        ["seed=0"],
+        ["experiment=null"],
+        ["model.seed=0"],
+    ],
+)
+def test_what_changes_no_number_changes_no_fingerprint(digits, overrides):
+    assert len(digits()) == 64
+    assert digits(*overrides) == digits()
+
+
+def test_each_value_choice_and_seed_gives_another_fingerprint(digits):
+    changes = [
+        [],
+        ["model.hidden_size=33"],
+        ["model.forget_bias=null"],
+        ["model.forget_bias=0"],
+        ["dataset.pattern=[1,1]"],
+        ["trainer.eval_every=99"],
+        ["trainer.max_steps=0"],
+        ["trainer=sgd"],
+        ["trainer=sgd", "trainer.lr=0.01"],
+        ["model=mlp"],
+        ["dataset=moons"],
+        ["precision=64"],
+        ["seed=3"],
+        ["model.seed=3"],
+        ["trainer.seed=3"],
+        ["dataset.seed=3"],
+    ]
+    assert len({digits(*change) for change in changes}) == len(changes)
+
+
+def test_a_value_given_as_its_default_is_the_same_run(digits, registry):
+    for name, size in (("lstm", "hidden_size"), ("mlp", "num_layers")):
+        default = registry.get("model", name).defaults[size]
+        assert digits(f"model={name}", f"model.{size}={default}") == digits(f"model={name}")
+
+
+def test_seeds_count_as_they_are_resolved(digits):
+    assert digits("model.seed=3", "trainer.seed=3") == digits("seed=3")
+    assert digits("model.seed=3", "trainer.seed=3", "seed=9") == digits("seed=3")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ('"""Mine."""', '"""Of my own, in\nmany words."""\n# And a comment.', True),
+        ('    """A model.\n\n    Args:\n        size: how large.\n    """\n', "", True),
+        ("        self.scale = 2.0 * size", "\n        self.scale = (\n            2.0 * size  # x\n        )", True),
+        ("size: int = 3):", 'size: int = 3):\n        """Make one."""', True),
+        ("2.0 * size", "2.5 * size", False),
+        ("2.0 * size", "2.0 * size + 0", False),
+        ("self.scale", "self.scales", False),
+        ("self.scale = 2.0 * size", "self.scale = 2.0 * size\n        'not the first'", False),
+    ],
+)
+def test_the_code_of_a_plugin_counts_and_its_comments_do_not(registry_with, write_plugin, make_job, old, new, same):
+    path = write_plugin("mine", MODEL)
+    registry = registry_with(path.parent.parent)
+    job = make_job("model=mine", plugins=registry)
+    before = fingerprint(job, registry)
+    assert MODEL.count(old) == 1
+    path.write_text(MODEL.replace(old, new))
+    assert (fingerprint(job, registry) == before) is same
+
+
+def test_neither_the_place_nor_the_mark_of_a_file_counts(write_plugin):
+    path = write_plugin("mine", MODEL)
+    marked = write_plugin("marked", b"\xef\xbb\xbf" + MODEL.replace("\n", "\r\n").encode(), folder="elsewhere")
+    assert code_hash(path) == code_hash(marked)
+
+
+@pytest.mark.parametrize(("name", "same"), [("lane.py", False), ("update.py", False), ("cli.py", True)])
+def test_the_modules_that_make_the_numbers_count_and_the_others_do_not(
+    registry, make_job, tmp_path, monkeypatch, name, same
+):
+    before = fingerprint(make_job(), registry)
+    copy = shutil.copytree(PACKAGE, tmp_path / "nnexp", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(module, "PACKAGE", copy)
+    assert fingerprint(make_job(), registry) == before
+    with open(copy / name, "a") as file:
+        file.write("\nADDED = 1\n")
+    assert (fingerprint(make_job(), registry) == before) is same
+
+
+def test_the_version_of_torch_counts(digits, monkeypatch):
+    before = digits()
+    monkeypatch.setattr(module, "version", lambda package: f"another {package}")
+    assert digits() != before
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        ["x = 1", "x = 1.0", "x = '1.0'", "x = '1'", "x = True", "x = 1j", "x = '1j'"],
+        ["x = None", "x = ...", "x = 'None'", "x = 'Ellipsis'", "x = b''", "x = \"b''\""],
+        ["def f(a, b=1): pass", "def f(a=1, b=1): pass", "def f(a, *, b=1): pass", "def f(*, a=1, b): pass"],
+        ["def f(): None", "def f(): pass", "def f(): 'text'", "def f(): ..."],
+        ["{**a, b: c}", "{a: c, **b}"],
+    ],
+)
+def test_sources_that_mean_something_else_are_told_apart(sources):
+    assert len({json.dumps(normalised(ast.parse(source))) for source in sources}) == len(sources)

@@ -1,0 +1,242 @@
+"""One cohort through Lightning: schedule, resume, failure, and a process left as it was."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nnexp.checkpoint import load
+from nnexp.fit import fit
+from nnexp.metrics import read_rows
+from nnexp.plan import plan
+from nnexp.progress import Progress
+from nnexp.record import Run
+from nnexp.stop import Stop
+from nnexp.sweeper import compose_jobs
+
+SHORT = ("dataset=moons", "model=mlp", "trainer.max_steps=230", "trainer.eval_every=50", "checkpoint_every=70")
+
+FAULTY = '''
+"""A model that fails on demand. Our own."""
+import sys, torch
+from torch import nn
+from nnexp import DataSpec, model
+from typing import Literal
+
+@model
+class Faulty(nn.Module):
+    """Fails at the chosen place.
+
+    Args:
+        data: what the dataset says.
+        fault: where.
+        at: forward pass in training at which it fails.
+    """
+    def __init__(self, data: DataSpec, *, fault: Literal["none", "init", "forward", "exit", "infinite"] = "none", at: int = 30):
+        super().__init__()
+        if fault == "init":
+            raise RuntimeError("no such thing")
+        self.layer, self.fault, self.at = nn.Linear(2, 2), fault, at
+        self.register_buffer("seen", torch.tensor(0))
+
+    def forward(self, x, lengths=None):
+        self.seen += int(self.training)
+        if self.seen == self.at and self.training:
+            if self.fault == "forward":
+                raise RuntimeError("broken in forward")
+            if self.fault == "exit":
+                sys.exit(0)
+        y = self.layer(x)
+        return y * float("nan") if self.fault == "infinite" and self.seen >= self.at else y
+'''
+
+
+def files(run: Run) -> tuple[bytes, bytes]:
+    return (run.path / "metrics.csv").read_bytes(), (run.path / "model.pt").read_bytes()
+
+
+@pytest.fixture
+def fit_with(registry, tmp_path: Path) -> Callable[..., Run]:
+    """Trains one job by `fit` itself, with a given chunk length and signal state."""
+
+    def run(*overrides: str, runs: str = "runs", chunk: int | None = None, stop: Stop | None = None) -> Run:
+        (cohort,) = plan(compose_jobs([*overrides, f"runs='{tmp_path / runs}'"], registry), registry)
+        cohort[0].run.lock()
+        try:
+            fit(cohort, registry, stop or Stop(), Progress("", 0, quiet=True), chunk=chunk)
+        finally:
+            cohort[0].run.unlock()
+        return cohort[0].run
+
+    return run
+
+
+class StopAfter(Stop):
+    """Asks for an end after so many questions, as a signal would at a random moment."""
+
+    def __init__(self, questions: int) -> None:
+        self.left = questions
+        self.signal = None
+
+    @property
+    def requested(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+    @requested.setter
+    def requested(self, _: bool) -> None: ...
+
+
+def test_rows_say_what_was_measured_when(fit_with) -> None:
+    run = fit_with(*SHORT)
+    rows = dict(read_rows(run.path / "metrics.csv"))
+    assert sorted(rows) == list(range(231))
+    assert set(rows[0]) == {"val/loss", "val/accuracy"}
+    assert [step for step, row in rows.items() if "val/loss" in row] == [0, 50, 100, 150, 200, 230]
+    assert [step for step, row in rows.items() if "test/loss" in row] == [230]
+    assert all({"train/loss", "grad_norm"} <= set(rows[step]) for step in range(1, 231))
+    assert 0 < len([row for row in rows.values() if "grad_norm/head" in row]) <= 202
+    norms = rows[1]["grad_norm/head"], rows[1]["grad_norm/hidden.0"]
+    assert np.hypot(*norms) == pytest.approx(rows[1]["grad_norm"], rel=1e-5)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 50])
+def test_the_length_of_a_chunk_changes_no_byte(fit_with, chunk: int) -> None:
+    assert files(fit_with(*SHORT, runs="a", chunk=chunk)) == files(fit_with(*SHORT, runs="b"))
+
+
+@pytest.mark.parametrize("model", ["model=mlp", "model=lstm"])
+@pytest.mark.parametrize("questions", [0, 1, 71, 99, 230])
+def test_an_interrupted_run_ends_as_if_nothing_had_happened(fit_with, model: str, questions: int) -> None:
+    job = (*SHORT, model, "trainer.batch_size=33")
+    stopped = fit_with(*job, runs="a", stop=StopAfter(questions))
+    assert stopped.status == "interrupted"
+    assert not (stopped.path / "model.pt").exists()
+    at = stopped.read()["steps"]
+    assert at <= questions
+    resumed = fit_with(*job, runs="a")
+    assert resumed.read()["resumed_from"] == [at]
+    assert len(list(resumed.path.glob("events*"))) == 1
+    assert files(resumed) == files(fit_with(*job, runs="b"))
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(fit_with) -> None:
+    run = fit_with(*SHORT, runs="a", stop=StopAfter(200))
+    (run.path / "last.ckpt").write_bytes(b"")
+    assert fit_with(*SHORT, runs="a").read()["resumed_from"] == [140]
+    assert files(run) == files(fit_with(*SHORT, runs="b"))
+
+
+def test_without_a_whole_checkpoint_training_begins_again(fit_with) -> None:
+    run = fit_with(*SHORT, runs="a", stop=StopAfter(200))
+    for name in ("last.ckpt", "previous.ckpt"):
+        (run.path / name).write_bytes(b"")
+    assert fit_with(*SHORT, runs="a").read()["resumed_from"] == [0]
+    assert files(run) == files(fit_with(*SHORT, runs="b"))
+
+
+def test_a_metrics_file_shorter_than_its_checkpoint_begins_again(fit_with) -> None:
+    run = fit_with(*SHORT, runs="a", stop=StopAfter(200))
+    (run.path / "metrics.csv").write_text("step,train/loss\n")
+    fit_with(*SHORT, runs="a")
+    assert files(run) == files(fit_with(*SHORT, runs="b"))
+
+
+def test_no_steps_evaluate_the_untrained_model(fit_with) -> None:
+    run = fit_with(*SHORT, "trainer.max_steps=0")
+    assert [step for step, _ in read_rows(run.path / "metrics.csv")] == [0]
+    facts = run.read()
+    assert (facts["status"], facts["steps"]) == ("finished", 0)
+    assert set(facts["metrics"]) == {f"{s}/{m}" for s in ("train", "val", "test") for m in ("loss", "accuracy")}
+
+
+def test_model_pt_loads_alone_into_the_plain_module(fit_with, registry, make_lane) -> None:
+    run = fit_with(*SHORT)
+    lane = make_lane(*SHORT)
+    lane.module.load_state_dict(load(run.path / "model.pt")["weights"])
+    for split in ("train", "val", "test"):
+        for name, value in lane.evaluate(split).items():
+            assert run.read()["metrics"][name] == value
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "message"),
+    [
+        ("init", "failed", "no such thing"),
+        ("forward", "failed", "broken in forward"),
+        ("exit", "failed", "0"),
+        ("infinite", "diverged", "step 30: the loss is not finite. The first output that is not finite is that of layer"),
+        ("none", "finished", None),
+    ],
+)
+def test_a_fault_costs_its_own_run_and_is_named(train, write_plugin, registry_with, fault, status, message) -> None:
+    plugins = registry_with(write_plugin("faulty", FAULTY).parent.parent)
+    run = train("dataset=moons", "model=faulty", f"model.fault={fault}", "trainer.max_steps=60", plugins=plugins)
+    facts = run.read()
+    assert facts["status"] == status
+    assert facts["error"] is None if message is None else message in facts["error"]["message"]
+    if fault == "infinite":
+        assert [step for step, _ in read_rows(run.path / "metrics.csv")] == list(range(31))
+        assert (run.path / "model.pt").exists()
+
+
+def test_in_a_cohort_of_three_only_the_faulty_lane_ends(write_plugin, registry_with, train, tmp_path: Path) -> None:
+    plugins = registry_with(write_plugin("faulty", FAULTY).parent.parent)
+    job = ["dataset=moons", "model=faulty", "trainer.max_steps=60"]
+    sweep = [*job, "model.fault=none,forward,infinite", f"runs='{tmp_path / 'c'}'"]
+    jobs = compose_jobs(sweep, plugins, multirun=True)
+    cohort = [planned for (planned,) in plan(jobs, plugins)]
+    for planned in cohort:
+        planned.run.lock()
+    fit(cohort, plugins, Stop(), Progress("", 0, quiet=True))
+    assert [planned.run.status for planned in cohort] == ["finished", "failed", "diverged"]
+    assert files(cohort[0].run) == files(train(*job, "model.fault=none", runs="alone", plugins=plugins))
+
+
+def test_a_failed_run_given_again_is_trained_again(write_plugin, registry_with, train) -> None:
+    plugins = registry_with(write_plugin("faulty", FAULTY).parent.parent)
+    job = ["dataset=moons", "model=faulty", "model.fault=forward", "trainer.max_steps=60", "checkpoint_every=10"]
+    for resumed_from in ([], [20], [20, 20]):
+        run = train(*job, plugins=plugins)
+        assert run.read()["resumed_from"] == resumed_from
+        assert run.status == "failed"
+
+
+def test_nothing_global_is_left_changed(train, undrawn) -> None:
+    loggers = [logging.getLogger(name) for name in ("", "pytorch_lightning", "lightning.pytorch")]
+    before = [(logger.level, list(logger.handlers)) for logger in loggers], dict(os.environ), torch.get_num_threads()
+    with undrawn():
+        for seed in range(3):
+            train("dataset=moons", "trainer.max_steps=3", f"seed={seed}", "precision=64")
+    after = [(logger.level, list(logger.handlers)) for logger in loggers], dict(os.environ), torch.get_num_threads()
+    assert after == before
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_a_job_alone_equals_the_same_job_after_others(train) -> None:
+    alone = files(train(*SHORT, "seed=2", runs="a"))
+    for seed in range(3):
+        run = train(*SHORT, f"seed={seed}", runs="b")
+    assert files(run) == alone
+
+
+def test_precision_64_is_recorded_in_full(train) -> None:
+    run = train(*SHORT, "precision=64")
+    assert load(run.path / "model.pt")["weights"]["head.weight"].dtype == torch.float64
+    rows = read_rows(run.path / "metrics.csv")
+    assert any(value != float(np.float32(value)) for _, row in rows for value in row.values())
+
+
+@pytest.mark.cuda
+def test_a_run_on_cuda_ends_near_the_same_run_on_the_cpu(train) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device on this machine")
+    on_cpu = train(*SHORT, runs="a").read()["metrics"]
+    on_gpu = train(*SHORT, "device=cuda", runs="b").read()["metrics"]
+    assert on_gpu == pytest.approx(on_cpu, abs=0.02)

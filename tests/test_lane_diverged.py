@@ -1,0 +1,173 @@
+"""A lane whose loss or gradient is no longer finite: what it says, and what it keeps."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from nnexp.errors import Diverged
+
+FRAGILE = '''"""A model that gives numbers that are not finite from some update on. A test of our own."""
+import torch
+from torch import nn
+from typing import Literal
+
+from nnexp import DataSpec, model
+
+
+class Slope(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * torch.inf
+
+
+class Middle(nn.Module):
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+
+    def forward(self, x, breaks):
+        if not breaks:
+            return x
+        return Slope.apply(x) if self.how == "gradient" else x * (torch.nan if self.how == "undefined" else torch.inf)
+
+
+@model
+class Fragile(nn.Module):
+    """Breaks in its middle; counts its updates in a buffer, as batch normalisation does."""
+
+    def __init__(
+        self, data: DataSpec, *, breaks_at: int = 20, how: Literal["undefined", "infinite", "gradient"] = "undefined"
+    ) -> None:
+        super().__init__()
+        self.breaks_at = breaks_at
+        self.first = nn.Linear(data.features, 8)
+        self.drop = nn.Dropout(0.2)
+        self.middle = Middle(how)
+        self.head = nn.Linear(8, data.outputs)
+        self.register_buffer("updates", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x, lengths=None):
+        if self.training:
+            self.updates += 1
+        return self.head(self.middle(self.drop(self.first(x)), int(self.updates) >= self.breaks_at))
+'''
+JOB = ("dataset=moons", "model=fragile", "trainer.max_steps=50")
+HOWS = ["undefined", "infinite", "gradient"]
+
+
+@pytest.fixture(scope="module")
+def lane_of(tmp_path_factory, registry_with, make_lane):
+    """A lane of the model above."""
+    folder = tmp_path_factory.mktemp("plugins")
+    (folder / "model").mkdir()
+    (folder / "model" / "fragile.py").write_text(FRAGILE)
+    plugins = registry_with(folder)
+    return lambda *overrides, **more: make_lane(*JOB, *overrides, plugins=plugins, **more)
+
+
+def _diverge(lane, chunk: int) -> tuple[list, Diverged]:
+    """The rows of whole chunks, and what ended the training."""
+    rows = []
+
+    def train() -> None:
+        while lane.step < 50:
+            rows.extend(lane.advance(min(50, lane.step + chunk)))
+
+    with pytest.raises(Diverged) as caught:
+        train()
+    return rows, caught.value
+
+
+def _at(lane, step: int):
+    lane.advance(step)
+    return lane
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("chunk", [1, 7, 50])
+def test_rows_go_up_to_the_bad_step_and_all_before_it_are_finite(lane_of, how, chunk):
+    rows, error = _diverge(lane_of(f"model.how={how}"), chunk)
+    rows += error.rows
+    assert [step for step, _ in rows] == list(range(1, 21))
+    assert rows[:-1] == lane_of(f"model.how={how}").advance(19)
+    finite = [math.isfinite(row["train/loss"]) and math.isfinite(row["grad_norm"]) for _, row in rows]
+    assert finite == [True] * 19 + [False]
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("chunk", [1, 7, 50])
+@pytest.mark.parametrize("trainer", ["sgd", "adam"])
+def test_the_weights_are_those_from_before_the_bad_update(lane_of, how, chunk, trainer):
+    lane = lane_of(f"model.how={how}", f"trainer={trainer}")
+    _diverge(lane, chunk)
+    assert lane.step == 19
+    assert torch.equal(lane.weights.vector, _at(lane_of(f"model.how={how}", f"trainer={trainer}"), 19).weights.vector)
+
+
+@pytest.mark.parametrize("chunk", [1, 50])
+def test_the_whole_state_is_the_one_from_before_the_bad_update(lane_of, chunk):
+    lane = lane_of()
+    _diverge(lane, chunk)
+    state, expected = lane.state(), _at(lane_of(), 19).state()
+    assert {name: t.tolist() for name, t in state["weights"].items()} == {
+        name: t.tolist() for name, t in expected["weights"].items()
+    }
+    assert torch.equal(state["generators"]["torch"], expected["generators"]["torch"])
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("undefined", "the loss is not finite. The first output that is not finite is that of layer 'middle'."),
+        ("infinite", "the loss is not finite. The first output that is not finite is that of layer 'middle'."),
+        ("gradient", "the gradient is not finite. The first gradient that is not finite is that of layer 'first'."),
+    ],
+)
+@pytest.mark.parametrize("chunk", [7, 50])
+def test_the_message_names_step_layer_and_the_last_finite_norm(lane_of, how, text, chunk):
+    _, error = _diverge(lane_of(f"model.how={how}"), chunk)
+    last = error.rows[-2][1]["grad_norm"]
+    assert str(error) == f"step 20: {text} The last finite gradient norm was {last:.3g}."
+
+
+def test_a_first_step_that_is_bad_leaves_the_initial_weights(lane_of):
+    lane = lane_of("model.breaks_at=1")
+    before = lane.weights.vector.clone()
+    _, error = _diverge(lane, 50)
+    assert [step for step, _ in error.rows] == [1]
+    assert "step 1: the loss is not finite" in str(error)
+    assert torch.equal(lane.weights.vector, before)
+    assert lane.step == 0
+
+
+@pytest.mark.parametrize("model", ["mlp", "lstm"])
+@pytest.mark.parametrize("trainer", ["sgd", "adam"])
+def test_a_learning_rate_that_is_far_too_large_is_told(make_lane, model, trainer):
+    overrides = ("dataset=moons", f"model={model}", f"trainer={trainer}", "trainer.lr=1e39", "trainer.max_steps=50")
+    lane = make_lane(*overrides)
+    _, error = _diverge(lane, 50)
+    step = error.rows[-1][0]
+    assert str(error).startswith(f"step {step}: the loss is not finite. The weights of layer ")
+    assert "are no longer finite: its last update was too large" in str(error)
+    assert lane.step == step - 1
+    assert all(math.isfinite(row["train/loss"]) for _, row in error.rows[:-1])
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_global_generators_are_left_as_they_were(lane_of, undrawn, how):
+    with undrawn():
+        _diverge(lane_of(f"model.how={how}"), 7)
+
+
+def test_a_stop_that_comes_late_still_leaves_the_weights_from_before_the_bad_update(lane_of):
+    asked = itertools.count(1)
+    lane = lane_of(stopped=lambda: next(asked) > 55)
+    _diverge(lane, 50)
+    assert lane.step == 19
+    assert torch.equal(lane.weights.vector, _at(lane_of(), 19).weights.vector)

@@ -1,0 +1,92 @@
+"""Every command of the README is run, and its plugin is trained. The two that install are run by .ci/run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+
+
+def block(marker: str) -> str:
+    """The code under a marker."""
+    found = re.search(rf"<!-- {re.escape(marker)}.*? -->\n```\w+\n(.*?)```", README, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+DAILY = block("test: each line").splitlines()
+
+
+def test_every_command_of_the_readme_stands_under_a_marker() -> None:
+    fenced = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    assert len(fenced) == len(re.findall(r"-->\n```sh\n", README)) == 3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("readme")
+
+
+@pytest.mark.parametrize("line", [line for line in DAILY if line.startswith("python")])
+def test_a_daily_command_succeeds(line: str, folder: Path) -> None:
+    words = shlex.split(line)
+    result = subprocess.run([sys.executable, *words[1:]], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout
+
+
+def test_tensorboard_serves_the_runs(folder: Path) -> None:
+    (line,) = [line for line in DAILY if line.startswith("tensorboard")]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = shutil.which("tensorboard", path=sysconfig.get_path("scripts"))
+    command = [program, *shlex.split(line)[1:], "--port", str(port), "--load_fast", "false"]
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        assert '"default' in wait_for(f"http://127.0.0.1:{port}/data/runs", lambda text: "default" in text)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def wait_for(url: str, ready) -> str:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(url) as answer:
+                text = answer.read().decode()
+            if ready(text):
+                return text
+        except OSError:
+            pass
+        time.sleep(0.2)
+    raise AssertionError(f"{url} did not answer as expected")
+
+
+def test_the_plugin_of_the_readme_is_listed_and_trained_beside_a_broken_one(tmp_path: Path) -> None:
+    source = block("test: this plugin is trained")
+    assert len(source.splitlines()) < 25
+    (tmp_path / "plugins" / "model").mkdir(parents=True)
+    (tmp_path / "plugins" / "model" / "mine.py").write_text(source)
+    (tmp_path / "plugins" / "model" / "broken.py").write_text("def (:\n")
+    commands = (["nnexp.plugins"], ["nnexp", "model=mine", "model.width=8", "trainer.max_steps=50"])
+    listing, training = (
+        subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True)
+        for words in commands
+    )
+    assert "model=mine" in listing.stdout
+    assert "model=broken: cannot be used" in listing.stdout
+    assert training.returncode == 0, training.stderr
+    assert "finished: 50 steps" in training.stdout
