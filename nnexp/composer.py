@@ -11,9 +11,11 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from nnexp.config import parameters_of, settings_schema
 from nnexp.errors import ConfigError, hint
@@ -45,7 +47,8 @@ class Composer:
     def __init__(self, registry: Registry, config_name: str, searchpath: tuple[str, ...]) -> None:
         self.registry = registry
         self.config_name = config_name
-        self.searchpath = searchpath
+        quoted = [QuotedString(path, Quote.single).with_quotes() for path in searchpath]
+        self.searchpath = [f"hydra.searchpath=[{','.join(quoted)}]"] if quoted else []
         self.composed: dict[tuple[str, ...], tuple[dict[str, Any], dict[str, Any]]] = {}
 
     @contextmanager
@@ -57,14 +60,16 @@ class Composer:
     def options(self, group: str) -> list[str]:
         """Names that a choice may take: plugins, and presets in conf/<group>/."""
         loader = GlobalHydra.instance().config_loader()
-        return sorted({*loader.get_group_options(group), *(self.registry.names(group) if group in KINDS else [])})
+        found = loader.get_group_options(group, config_name=self.config_name, overrides=self.searchpath)
+        return sorted({*found, *(self.registry.names(group) if group in KINDS else [])})
 
     def base(self, choices: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Plain unresolved values of a combination of choices, and the parameters of its sweep."""
         if choices not in self.composed:
-            path = [f"hydra.searchpath=[{','.join(self.searchpath)}]"] if self.searchpath else []
             try:
-                config = compose(self.config_name, [*choices, *path], return_hydra_config=True)
+                config = compose(self.config_name, [*choices, *self.searchpath], return_hydra_config=True)
+            except YAMLError as error:
+                raise ConfigError(" ".join(str(error).split())) from error
             except (HydraException, OmegaConfBaseException) as error:
                 raise ConfigError(first_lines(error)) from error
             params = config.hydra.sweeper.get("params") or {}
@@ -80,7 +85,7 @@ class Composer:
             return
         options = self.options(group)
         if name not in options:
-            if group in KINDS:
+            if (group, str(name)) in self.registry.broken:
                 self.registry.get(group, str(name))
             known = ", ".join(options) or "none"
             message = f"{group}={name}: there is no such {group}.{hint(str(name), options)} There is: {known}."

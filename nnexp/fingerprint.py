@@ -34,7 +34,7 @@ def fingerprint(job: Job, registry: Registry) -> str:
 
 @cache
 def _code_hash(path: Path, _stamp: tuple[int, int]) -> str:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = ast.parse(path.read_bytes())
     return hashlib.sha256(json.dumps(normalised(tree)).encode()).hexdigest()
 
 
@@ -47,16 +47,18 @@ def code_hash(path: Path) -> str:
 def normalised(node: Any) -> Any:
     """A syntax tree as nested lists, the same on every version of Python: empty and None fields are left out."""
     if isinstance(node, ast.AST):
-        fields = [[name, normalised(value)] for name, value in ast.iter_fields(node) if name not in ("ctx", "kind")]
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            fields = [[name, _without_docstring(value) if name == "body" else value] for name, value in fields]
+        fields = [[name, normalised(value)] for name, value in _fields(node) if name not in ("ctx", "kind")]
         return [type(node).__name__, *sorted(field for field in fields if field[1] not in (None, []))]
     if isinstance(node, list):
         return [normalised(item) for item in node]
-    return node if isinstance(node, str | int | None) else repr(node)
+    return node if isinstance(node, str | int | None) else [type(node).__name__, repr(node)]
 
 
-def _without_docstring(body: list[Any]) -> list[Any]:
-    first = body[0] if body else None
-    is_text = first and first[0] == "Expr" and first[1][1][0] == "Constant" and isinstance(first[1][1][1][1], str)
-    return body[1:] if is_text else body
+def _fields(node: ast.AST) -> list[tuple[str, Any]]:
+    """The fields of a node, a docstring left out of its body."""
+    fields = list(ast.iter_fields(node))
+    if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        return fields
+    if ast.get_docstring(node, clean=False) is None:
+        return fields
+    return [(name, value[1:] if name == "body" else value) for name, value in fields]

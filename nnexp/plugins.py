@@ -54,7 +54,7 @@ def named(registry: Registry, name: str) -> list[Plugin]:
     kinds = [kind] if kind else list(KINDS)
     found = [registry.plugins[k, last] for k in kinds if (k, last) in registry.plugins]
     for key, broken in registry.broken.items():
-        if key[1] == last:
+        if key[1] == last and key[0] in kinds and not found:
             raise ConfigError(broken.reason)
     if not found:
         known = {known_name for _, known_name in registry.plugins}

@@ -18,7 +18,8 @@ from typing import Any
 from docstring_parser import parse as parse_docstring
 
 from nnexp.errors import ConfigError, PluginError, hint
-from nnexp.schema import Parameter, Reader
+from nnexp.reader import Reader
+from nnexp.schema import Parameter
 
 KINDS = ("dataset", "model", "trainer")
 FACTS = {"dataset": ["generator"], "model": ["data"], "trainer": []}
@@ -154,13 +155,16 @@ def own_bases() -> dict[str, Reader]:
 def read_plugin(kind: str, path: Path) -> Plugin:
     """The plugin in one file. Raises PluginError with file and line where it does not keep the contract."""
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, OSError, RecursionError) as error:
         line = getattr(error, "lineno", None) or 1
         raise PluginError(f"{path}:{line}: {getattr(error, 'msg', None) or error}") from None
     reader = Reader(tree, str(path), own_bases())
     node = _plugin_class(reader, kind, path)
-    positional, parameters = reader.parameters(node.name)
+    try:
+        positional, parameters = reader.parameters(node.name)
+    except RecursionError:
+        raise reader.fail(node, "a base or a type in this file refers to itself.") from None
     if len(positional) != len(FACTS[kind]):
         wanted = f"__init__(self, {', '.join([*FACTS[kind], '*', '...'])})"
         raise reader.fail(node, f"a {kind} is made as {wanted}; parameters after * are its configuration.")

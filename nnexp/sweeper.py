@@ -121,7 +121,7 @@ def _experiment_axes(axes: list[Axis], composer: Composer) -> list[Axis]:
 
 
 def _choices(point: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(f"{key}={'null' if value is None else value}" for key, value in point.items() if key in GROUPS)
+    return tuple(f"~{key}" if value is None else f"{key}={value}" for key, value in point.items() if key in GROUPS)
 
 
 def _job(point: dict[str, Any], composer: Composer) -> Job:

@@ -1,6 +1,7 @@
 """Strings with and without a pattern: labels, balance, uniformity within a class, and rows kept apart."""
 
 import itertools
+import sys
 import warnings
 from collections import Counter
 from functools import cache
@@ -9,7 +10,6 @@ import pytest
 import torch
 
 from nnexp import plugin
-from nnexp.registry import discover
 from nnexp.seeding import generator
 
 Pattern = plugin("dataset", "pattern")
@@ -82,8 +82,8 @@ def test_the_size_of_a_class_is_what_counting_gives(length, pattern):
 
 
 def _classes(length: int, pattern: tuple[int, ...]) -> list:
-    made = discover().get("dataset", "pattern").load().__init__.__globals__["_Class"]
-    return [made(pattern, length, positive, torch.Generator()) for positive in (False, True)]
+    made = sys.modules[Pattern.__module__]
+    return [made._Class(pattern, length, positive, torch.Generator()) for positive in (False, True)]
 
 
 def test_of_the_65536_strings_of_length_16_55284_hold_the_pattern():

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from nnexp.errors import PluginError
-from nnexp.schema import Reader
+from nnexp.reader import Reader
 
 ALIAS = "Size = Annotated[int, Range(min=1)]"
 
