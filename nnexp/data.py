@@ -78,7 +78,7 @@ class Batches:
 def loss(output: Tensor, target: Tensor, data: DataSpec) -> Tensor:
     """Mean over predictions: cross-entropy in nats for classes, squared error for values."""
     if data.target == "value":
-        return F.mse_loss(output, target)
+        return F.mse_loss(output, target.reshape(output.shape))
     if data.per_step:
         output, target = output.flatten(0, 1), target.flatten()
     return F.cross_entropy(output, target)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,17 @@ from nnexp.weights import FlatWeights
 POINTS = 200
 DTYPES = {32: torch.float32, 64: torch.float64}
 Row = tuple[int, dict[str, float]]
+
+
+@contextmanager
+def precision(dtype: torch.dtype) -> Iterator[None]:
+    """Real numbers that a model makes itself, such as one-hot tokens, have the precision of its weights."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 @dataclass
@@ -62,7 +74,7 @@ class Lane:
     def __init__(self, job: Job, registry: Registry, device: torch.device, stopped: Callable[[], bool]) -> None:
         self.job, self.stopped = job, stopped
         self.step = 0
-        dtype = DTYPES[job.settings.precision]
+        self.dtype = dtype = DTYPES[job.settings.precision]
         self.data, splits = make_dataset(job, registry)
         self.splits = {name: to_device(split, dtype, device) for name, split in splits.items()}
         self.trainer: Trainer = registry.get("trainer", job.trainer.name).load()(**job.trainer.values)
@@ -97,19 +109,29 @@ class Lane:
         """
         before = self.state()
         rows = self._train(stop - self.step).rows(self.weights.layers)
-        finite = [math.isfinite(row["train/loss"] + row["grad_norm"]) for _, row in rows]
-        bad = finite.index(False) if False in finite else None
+        bad = self._first_bad(rows)
         if bad is None:
             return rows
         self.restore(before)
         self._train(bad, pausable=False)
-        raise Diverged(self._explain(rows[: bad + 1]), rows[: bad + 1])
+        before = self.state()
+        message = self._explain(rows[: bad + 1])
+        self.restore(before)  # a forward pass moves running means and generators
+        raise Diverged(message, rows[: bad + 1])
+
+    def _first_bad(self, rows: list[Row]) -> int | None:
+        """Index of the first row that is not finite; after the last update its weights count, for no loss follows."""
+        for index, (_, row) in enumerate(rows):
+            if not math.isfinite(row["train/loss"] + row["grad_norm"]):
+                return index
+        is_end = self.step == self.trainer.max_steps
+        return len(rows) - 1 if is_end and rows and not self.weights.vector.isfinite().all() else None
 
     def _train(self, count: int, pausable: bool = True) -> Buffer:
         """The hot path: no number leaves the device here."""
         buffer = Buffer(self.step + 1)
         module, data, weights, clip_norm = self.module, self.data, self.weights, self.trainer.clip_norm
-        with self.generators.active():
+        with self.generators.active(), precision(self.dtype):
             for x, y, *lengths in self.batches.take(self.step + 1, count):
                 if pausable and self.stopped():
                     break
@@ -129,16 +151,18 @@ class Lane:
     def _explain(self, rows: list[Row]) -> str:
         step, row = rows[-1]
         x, y, *lengths = next(self.batches.take(step, 1))
-        with self.generators.active():
+        with self.generators.active(), precision(self.dtype):
             where = explain(self.module, self.weights, lambda: loss(self.module(x, *lengths), y, self.data))
         last = f" The last finite gradient norm was {rows[-2][1]['grad_norm']:.3g}." if len(rows) > 1 else ""
+        if math.isfinite(row["train/loss"] + row["grad_norm"]):
+            return f"step {step}: the update is so large that it leaves weights that are not finite.{last}"
         what = "loss" if not math.isfinite(row["train/loss"]) else "gradient"
         return f"step {step}: the {what} is not finite. {where}{last}"
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Metrics of a split, `<split>/<name>`; training goes on as if nothing had been evaluated."""
         self.module.eval()
-        with seeded(derive(self.job.model.seed, "evaluation")):
+        with seeded(derive(self.job.model.seed, "evaluation")), precision(self.dtype):
             result = evaluate(self.module, self.splits[split], self.data)
         self.module.train()
         return {f"{split}/{name}": value for name, value in result.items()}

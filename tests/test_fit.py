@@ -38,7 +38,9 @@ class Faulty(nn.Module):
         fault: where.
         at: forward pass in training at which it fails.
     """
-    def __init__(self, data: DataSpec, *, fault: Literal["none", "init", "forward", "exit", "infinite"] = "none", at: int = 30):
+    def __init__(
+        self, data: DataSpec, *, fault: Literal["none", "init", "forward", "exit", "infinite"] = "none", at: int = 30
+    ):
         super().__init__()
         if fault == "init":
             raise RuntimeError("no such thing")
@@ -171,7 +173,11 @@ def test_model_pt_loads_alone_into_the_plain_module(fit_with, registry, make_lan
         ("init", "failed", "no such thing"),
         ("forward", "failed", "broken in forward"),
         ("exit", "failed", "0"),
-        ("infinite", "diverged", "step 30: the loss is not finite. The first output that is not finite is that of layer"),
+        (
+            "infinite",
+            "diverged",
+            "step 30: the loss is not finite. The first output that is not finite is",
+        ),
         ("none", "finished", None),
     ],
 )

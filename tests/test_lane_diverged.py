@@ -171,3 +171,12 @@ def test_a_stop_that_comes_late_still_leaves_the_weights_from_before_the_bad_upd
     _diverge(lane, 50)
     assert lane.step == 19
     assert torch.equal(lane.weights.vector, _at(lane_of(), 19).weights.vector)
+
+
+def test_a_last_update_that_ruins_the_weights_is_divergence_too(make_lane) -> None:
+    lane = make_lane("dataset=moons", "trainer=sgd", "trainer.lr=1e39", "trainer.max_steps=1")
+    with pytest.raises(Diverged, match="step 1: the update is so large") as caught:
+        lane.advance(1)
+    assert [step for step, _ in caught.value.rows] == [1]
+    assert lane.step == 0
+    assert lane.weights.vector.isfinite().all()

@@ -1,4 +1,5 @@
-"""Two moons: two interleaving half circles in the plane, as scikit-learn's `make_moons` draws them.
+"""Two moons: two interleaving half circles in the plane, as scikit-learn's `make_moons` draws them (Pedregosa et al.,
+2011, JMLR 12).
 
 Class 0 is (cos a, sin a), class 1 is (1 - cos a, 1/2 - sin a), with a uniform in [0, pi], and Gaussian noise on both
 coordinates. Departs from scikit-learn in drawing the angle at random where that takes equal steps, so that rows are

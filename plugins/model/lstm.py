@@ -70,7 +70,7 @@ class LSTM(nn.Module):
         """(B, T, C) -> (B, T, hidden): the same as `self.lstm`, in operations that work under torch.func.vmap."""
         for layer in range(self.lstm.num_layers):
             w_ih, w_hh, b_ih, b_hh = (
-                self.lstm.get_parameter(f"{name}_l{layer}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+                getattr(self.lstm, f"{name}_l{layer}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
             )
             inputs = linear(states, w_ih, b_ih + b_hh)
             h = c = inputs.new_zeros(inputs.shape[0], self.lstm.hidden_size)
