@@ -116,24 +116,22 @@ def known_keys(plugins: dict[str, Plugin]) -> dict[str, Parameter]:
     return keys
 
 
-def check_key(key: str, plugins: dict[str, Plugin], registry: Registry) -> Parameter:
-    """The parameter behind a dotted key. Raises ConfigError with the nearest right key."""
+def unknown_key(key: str, plugins: dict[str, Plugin], registry: Registry) -> ConfigError:
+    """The error for a key that is not known, with the nearest that is."""
     keys = known_keys(plugins)
-    if key in keys:
-        return keys[key]
     kind, _, name = key.partition(".")
     if kind in plugins and name == "name":
-        raise ConfigError(f"{key}: choose a plugin with {kind}=NAME, one of {', '.join(registry.names(kind))}.")
+        return ConfigError(f"{key}: choose a plugin with {kind}=NAME, one of {', '.join(registry.names(kind))}.")
     if kind in plugins and name:
-        raise ConfigError(_no_such_key(key, kind, name, plugins[kind], registry))
+        return ConfigError(_no_such_key(key, kind, name, plugins[kind], registry))
     if kind in plugins:
-        raise ConfigError(f"{key} takes the name of a plugin, one of {', '.join(registry.names(kind))}.")
+        return ConfigError(f"{key} takes the name of a plugin, one of {', '.join(registry.names(kind))}.")
     groups = [*KINDS, "experiment"]
     last = key.rpartition(".")[2]
     same_name = [known for known in keys if known.rpartition(".")[2] == last and known != key]
     guess = f" Did you mean '{same_name[0]}'?" if same_name else hint(key, keys) or hint(kind, [*groups, *keys])
     top = ", ".join([*groups, *settings_schema()])
-    raise ConfigError(f"{key}: there is no such key.{guess} At the top are: {top}.")
+    return ConfigError(f"{key}: there is no such key.{guess} At the top are: {top}.")
 
 
 def _no_such_key(key: str, kind: str, name: str, plugin: Plugin, registry: Registry) -> str:
@@ -166,10 +164,12 @@ def make_job(config: dict[str, Any], registry: Registry, **facts: Any) -> Job:
     """A job from composed, resolved, plain values. Raises ConfigError at the first key or value that is wrong."""
     refuse_code(config)
     plugins = chosen(config, registry)
-    flat = _flatten({key: value for key, value in config.items() if key != "experiment"})
-    checked = {key: check_value(key, check_key(key, plugins, registry), value) for key, value in flat.items()}
-    defaults = {key: parameter.default for key, parameter in known_keys(plugins).items()}
-    values = defaults | checked
+    keys = known_keys(plugins)
+    values = {key: parameter.default for key, parameter in keys.items()}
+    for key, value in _flatten({key: value for key, value in config.items() if key != "experiment"}).items():
+        if key not in keys:
+            raise unknown_key(key, plugins, registry)
+        values[key] = check_value(key, keys[key], value)
     settings = Settings(**{name: values[name] for name in settings_schema()})
     parts = {kind: _choice(plugin, values, settings.seed) for kind, plugin in plugins.items()}
     return Job(parts["dataset"], parts["model"], parts["trainer"], settings, **facts)

@@ -7,8 +7,9 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -63,8 +64,8 @@ class Training(pl.LightningModule):
         """One chunk."""
         began, start, end = time.perf_counter(), self.at, self.boundary()
         for writer in list(self.live):
-            with self._guard(writer):
-                self._train(writer, end)
+            if not guarded(writer, self.stop, partial(self._train, writer, end)):
+                self.live.remove(writer)
         if self.live and not self.stop.requested:
             self.at = end
         if self.fixed_chunk is None and end > start:
@@ -73,9 +74,15 @@ class Training(pl.LightningModule):
         if not self.live or self.at == self.max_steps or self.stop.requested:
             self.trainer.should_stop = True
 
-    def _train(self, writer: Writer, end: int) -> None:
+    def _train(self, writer: Writer, end: int) -> bool:
+        """Bring one lane to step `end`. False where the lane is at its own end."""
         lane = writer.lane
-        rows = lane.advance(end)
+        try:
+            rows = lane.advance(end)
+        except Diverged as error:
+            writer.rows(error.rows)
+            writer.diverge(error)
+            return False
         is_end = lane.step == self.max_steps
         if lane.step == end and (is_end or end % self.eval_every == 0):
             rows[-1][1].update(lane.evaluate("val"))
@@ -87,20 +94,18 @@ class Training(pl.LightningModule):
             writer.checkpoint()
         if is_end:
             finish(writer, rows[-1][1])
-            self.live.remove(writer)
+        return not is_end
 
-    @contextmanager
-    def _guard(self, writer: Writer) -> Iterator[None]:
-        """What goes wrong in one lane ends that lane alone."""
-        try:
-            yield
-        except Diverged as error:
-            self.live.remove(writer)
-            writer.rows(error.rows)
-            writer.diverge(error)
-        except (Exception, SystemExit) as error:
-            self.live.remove(writer)
-            writer.fail(error)
+
+def guarded(writer: Writer, stop: Stop, action: Callable[[], bool]) -> bool:
+    """What goes wrong in one lane, `sys.exit` included, ends that lane alone: False. Only a user ends them all."""
+    try:
+        return action()
+    except BaseException as error:
+        if stop.requested and isinstance(error, KeyboardInterrupt):
+            raise
+        writer.fail(error)
+        return False
 
 
 def finish(writer: Writer, last: dict[str, float]) -> None:
@@ -127,7 +132,7 @@ def fit(
         writers = [w for planned in cohort if (w := _open(planned, registry, device, stop)) is not None]
         for run in (planned.run for planned in cohort):
             run.heartbeat()
-        pending = [writer for writer in writers if not _start(writer)]
+        pending = [writer for writer in writers if guarded(writer, stop, partial(_start, writer))]
         if not pending:
             return
         module = training(pending, stop, progress, chunk)
@@ -148,25 +153,23 @@ def _open(planned: Planned, registry: Registry, device: torch.device, stop: Stop
         writer = Writer(planned.run, lane, planned.fingerprint, path="solo")
         writer.note([str(warning.message) for warning in caught if warning.category is UserWarning])
         return writer
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if stop.requested and isinstance(error, KeyboardInterrupt):
+            raise
         planned.run.write(status="failed", error=describe(error), steps=0)
         return None
 
 
 def _start(writer: Writer) -> bool:
-    """Row 0, before any training. True where the lane is already at its end, or has failed."""
+    """Row 0, before any training. False where the lane is already at its end."""
     lane = writer.lane
-    try:
-        is_end = lane.step == lane.trainer.max_steps
-        if writer.is_fresh:
-            row = lane.evaluate("val") | (lane.evaluate("test") if is_end else {})
-            writer.rows([(0, row)])
-            if is_end:
-                finish(writer, row)
-        return is_end
-    except (Exception, SystemExit) as error:
-        writer.fail(error)
-        return True
+    is_end = lane.step == lane.trainer.max_steps
+    if writer.is_fresh:
+        row = lane.evaluate("val") | (lane.evaluate("test") if is_end else {})
+        writer.rows([(0, row)])
+        if is_end:
+            finish(writer, row)
+    return not is_end
 
 
 def _abandon(training: Training, error: BaseException, stop: Stop) -> None:

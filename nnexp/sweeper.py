@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from nnexp.composer import GROUPS, Composer, first_lines
-from nnexp.config import Job, check_key, check_value, chosen, make_job, parameters_of
+from nnexp.config import Job, chosen, known_keys, make_job, parameters_of, unknown_key
 from nnexp.errors import ConfigError
 from nnexp.record import slug
 from nnexp.registry import KINDS, Registry
@@ -31,10 +31,6 @@ class Axis:
 
     key: str
     values: tuple[Any, ...]
-
-    @property
-    def is_choice(self) -> bool:
-        return self.key in GROUPS
 
 
 def compose_jobs(
@@ -132,13 +128,12 @@ def _job(point: dict[str, Any], composer: Composer) -> Job:
     base, _ = composer.base(_choices(point))
     plugins = chosen(base, registry)
     values = {key: value for key, value in point.items() if key not in GROUPS}
-    parameters = {key: check_key(key, plugins, registry) for key in values}
-    config = _apply(base, values)
     for key in values:
-        check_value(key, parameters[key], _at(config, key))
+        if key not in known_keys(plugins):
+            raise unknown_key(key, plugins, registry)
     experiment = point.get("experiment") or "default"
     texts = tuple(f"{key}={Transformer.str(value)}" for key, value in point.items())
-    job = make_job(config, registry, experiment=str(experiment), overrides=texts)
+    job = make_job(_apply(base, values), registry, experiment=str(experiment), overrides=texts)
     return replace(job, label=_label(job, composer))
 
 
@@ -156,11 +151,6 @@ def _apply(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
         raise ConfigError(first_lines(error)) from None
     assert isinstance(resolved, dict)
     return {str(key): value for key, value in resolved.items()}
-
-
-def _at(config: dict[str, Any], key: str) -> Any:
-    group, _, name = key.rpartition(".")
-    return (config[group] if group else config)[name]
 
 
 def _label(job: Job, composer: Composer) -> str:

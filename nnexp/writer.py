@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
+import sys
 import time
 import traceback
 from typing import Any
@@ -101,12 +101,12 @@ class Writer:
     def finish(self, metrics: dict[str, float]) -> None:
         """Seal a run that reached its last step."""
         self._save_model()
-        self._seal("finished", metrics={name: v if math.isfinite(v) else None for name, v in metrics.items()})
+        self._seal(status="finished", metrics={name: v if math.isfinite(v) else None for name, v in metrics.items()})
 
     def diverge(self, error: NnexpError) -> None:
         """Seal a run whose loss is no longer finite; model.pt holds the weights from before that update."""
         self._save_model()
-        self._seal("diverged", error={"type": "Diverged", "message": str(error)})
+        self._seal(status="diverged", error={"type": "Diverged", "message": str(error)})
 
     def interrupt(self) -> None:
         """Keep what there is, so that the same command goes on from here."""
@@ -115,21 +115,26 @@ class Writer:
 
     def halt(self) -> None:
         """End here; the same command goes on from the last checkpoint."""
-        self._seal("interrupted", error={"type": "Interrupted", "message": f"stopped at step {self.lane.step}"})
+        self._seal(status="interrupted", error={"type": "Interrupted", "message": f"stopped at step {self.lane.step}"})
 
     def fail(self, error: BaseException) -> None:
         """Seal a run that raised. Where even that cannot be written (a full disk), run.json says `running`,
         its lock is free, and the same command goes on from the last checkpoint.
         """
-        with contextlib.suppress(OSError):
-            self._seal("failed", error=describe(error))
+        for attempt in (self._seal, self._update):
+            try:
+                attempt(status="failed", error=describe(error))
+                return
+            except (OSError, ValueError):  # ValueError: a file that the first attempt closed
+                continue
+        print(f"nnexp: {self.run.path}: {error!r}, and run.json cannot be written", file=sys.stderr)
 
     def _save_model(self) -> None:
         state = self.lane.state()
         content = {"fingerprint": self.fingerprint, "step": state["step"], "weights": state["weights"]}
         save(self.run.path / MODEL, content)
 
-    def _seal(self, status: str, **facts: Any) -> None:
+    def _seal(self, *, status: str, **facts: Any) -> None:
         try:
             self.metrics.sync()
             self.events.session_end(status)

@@ -39,7 +39,7 @@ class Faulty(nn.Module):
         at: forward pass in training at which it fails.
     """
     def __init__(
-        self, data: DataSpec, *, fault: Literal["none", "init", "forward", "exit", "infinite"] = "none", at: int = 30
+        self, data: DataSpec, *, fault: Literal["none", "init", "forward", "exit", "ctrl_c", "infinite"] = "none", at: int = 30
     ):
         super().__init__()
         if fault == "init":
@@ -54,6 +54,8 @@ class Faulty(nn.Module):
                 raise RuntimeError("broken in forward")
             if self.fault == "exit":
                 sys.exit(0)
+            if self.fault == "ctrl_c":
+                raise KeyboardInterrupt
         y = self.layer(x)
         return y * float("nan") if self.fault == "infinite" and self.seen >= self.at else y
 '''
@@ -173,6 +175,7 @@ def test_model_pt_loads_alone_into_the_plain_module(fit_with, registry, make_lan
         ("init", "failed", "no such thing"),
         ("forward", "failed", "broken in forward"),
         ("exit", "failed", "0"),
+        ("ctrl_c", "failed", ""),
         (
             "infinite",
             "diverged",
