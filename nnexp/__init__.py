@@ -1,16 +1,28 @@
 """nnexp: an experiment harness for small neural networks.
 
 A plugin imports `dataset`, `model` or `trainer` and what its signature needs from here. A notebook gets a plugin's
-class by `nnexp.plugin("model", "lstm")`.
+class by `nnexp.plugin("model", "lstm")`, and a trained model with its data by `nnexp.load("runs/default/...")`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nnexp.spec import DataSpec, PerLane, Range, Trainer, dataset, model, trainer
 
-__all__ = ["DataSpec", "PerLane", "Range", "Trainer", "dataset", "model", "plugin", "trainer"]
+if TYPE_CHECKING:
+    from nnexp.reopen import load as load
+
+__all__ = ["DataSpec", "PerLane", "Range", "Trainer", "dataset", "load", "model", "plugin", "trainer"]
+
+
+def __getattr__(name: str) -> Any:
+    """`load` imports torch, so it is looked up when it is asked for."""
+    if name == "load":
+        from nnexp.reopen import load
+
+        return load
+    raise AttributeError(f"module 'nnexp' has no attribute '{name}'")
 
 
 def plugin(kind: str, name: str) -> Any:

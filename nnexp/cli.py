@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from nnexp.errors import NnexpError
-from nnexp.registry import KINDS, Registry, discover
+from nnexp.registry import KINDS, Registry, conf_dir, discover
 
 USAGE = """\
 python -m nnexp [KIND=NAME ...] [KEY=VALUE ...]        train one job
-python -m nnexp -m [KEY=A,B,C | KEY=range(8) ...]      train every point of a sweep
+python -m nnexp -m [KEY=A,B,C | KEY='range(8)' ...]    train every point of a sweep
 python -m nnexp.plugins [NAME]                         what can be chosen, and its keys"""
 
 
@@ -25,8 +26,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--config-name", "-cn", default="config", help="another primary config")
     result.add_argument("--config-dir", "-cd", help="a further folder of configs, such as your own experiments")
     result.add_argument("--info", "-i", nargs="?", const="all", help="how Hydra composes: defaults, searchpath, ...")
-    result.add_argument("--hydra-help", action="store_true", help="Hydra's help")
-    result.add_argument("--shell-completion", "-sc", action="store_true", help="install or uninstall completion")
+    result.add_argument("--shell-completion", "-sc", action="store_true", help='eval "$(nnexp -sc install=bash)"')
     result.add_argument("overrides", nargs="*", help="KIND=NAME or KEY=VALUE")
     return result
 
@@ -39,12 +39,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.help:
             print(help_text(registry))
             return 0
-        if arguments.info or arguments.hydra_help or arguments.shell_completion:
+        if arguments.info or arguments.shell_completion:
             return _hydra(registry)
         return _train(arguments, registry)
     except NnexpError as error:
         print(f"nnexp: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"nnexp: {error.strerror or error}: {error.filename or ''}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -56,8 +59,10 @@ def help_text(registry: Registry) -> str:
     """Usage, what can be chosen, and the keys that belong to no plugin."""
     from nnexp.config import settings_schema
 
+    experiments = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml"))
     lines = [parser().format_help().replace("usage: ", "usage:\n").rstrip(), "", "choices:"]
     lines += [f"  {kind}={'|'.join(registry.names(kind))}" for kind in KINDS]
+    lines += [f"  experiment={'|'.join(experiments)}"]
     lines += ["", "keys of every job:"]
     keys = [(f"{name}={p.default}", f"{p.help} ({p.allowed})") for name, p in settings_schema().items()]
     lines += [f"  {key:<22}{text}" for key, text in keys]
@@ -68,10 +73,13 @@ def _hydra(registry: Registry) -> int:
     """Hydra's own information about the same configs."""
     import hydra
 
-    from nnexp.composer import conf_dir, store_schemas
+    from nnexp.composer import store_schemas
 
     store_schemas(registry)
-    hydra.main(version_base="1.3", config_path=str(conf_dir().resolve()), config_name="config")(lambda _: None)()
+    try:
+        hydra.main(version_base="1.3", config_path=str(conf_dir().resolve()), config_name="config")(lambda _: None)()
+    except ValueError as error:
+        raise NnexpError(f"{error}. For example: -sc install=bash.") from None
     return 0
 
 
@@ -85,13 +93,16 @@ def _train(arguments: argparse.Namespace, registry: Registry) -> int:
     folder = arguments.config_dir
     if folder is not None and not os.path.isdir(folder):
         raise NnexpError(f"--config-dir {folder}: there is no such folder.")
-    jobs = compose_jobs(
-        arguments.overrides,
-        registry,
-        multirun=arguments.multirun,
-        config_name=arguments.config_name,
-        searchpath=(os.path.abspath(folder),) if folder else (),
-    )
+    with warnings.catch_warnings(record=True) as caught:
+        jobs = compose_jobs(
+            arguments.overrides,
+            registry,
+            multirun=arguments.multirun,
+            config_name=arguments.config_name,
+            searchpath=(os.path.abspath(folder),) if folder else (),
+        )
+    for warning in caught:
+        print(f"nnexp: {warning.message}", file=sys.stderr)
     if arguments.cfg:
         import yaml
 
@@ -100,11 +111,10 @@ def _train(arguments: argparse.Namespace, registry: Registry) -> int:
     stop = Stop()
     with stop.handling():
         cohorts = plan(jobs, registry)
-        runs = launch(cohorts, registry, stop)
-    if runs:
-        print(many_runs(runs) if arguments.multirun else one_run(runs[0]))
+        begun = launch(cohorts, registry, stop)
+    if begun:
+        print(many_runs(begun) if arguments.multirun else one_run(begun[0].run))
     if stop.requested:
         print("nnexp: interrupted. The same command goes on from here.", file=sys.stderr)
         return stop.exit_code
-    statuses = {run.status for run in runs}
-    return 0 if statuses == {"finished"} and len(runs) == len(cohorts) else 1
+    return 0 if all(planned.run.status == "finished" for planned in begun) else 1

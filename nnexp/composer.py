@@ -19,15 +19,9 @@ from yaml import YAMLError
 
 from nnexp.config import parameters_of, settings_schema
 from nnexp.errors import ConfigError, hint
-from nnexp.registry import KINDS, PACKAGE, Registry
+from nnexp.registry import KINDS, Registry, conf_dir
 
 GROUPS = (*KINDS, "experiment")
-
-
-def conf_dir() -> Path:
-    """The project's conf/, or the copy inside an installed package."""
-    installed = PACKAGE / "_conf"
-    return installed if installed.is_dir() else PACKAGE.parent / "conf"
 
 
 def store_schemas(registry: Registry) -> None:
@@ -47,6 +41,11 @@ class Composer:
     def __init__(self, registry: Registry, config_name: str, searchpath: tuple[str, ...]) -> None:
         self.registry = registry
         self.config_name = config_name
+        self.primary = str(conf_dir().resolve())
+        for folder in searchpath:  # a primary config of the user's own comes before ours
+            if Path(folder, f"{config_name}.yaml").is_file():
+                searchpath, self.primary = (*searchpath, self.primary), folder
+                break
         quoted = [QuotedString(path, Quote.single).with_quotes() for path in searchpath]
         self.searchpath = [f"hydra.searchpath=[{','.join(quoted)}]"] if quoted else []
         self.composed: dict[tuple[str, ...], tuple[dict[str, Any], dict[str, Any]]] = {}
@@ -54,7 +53,7 @@ class Composer:
     @contextmanager
     def open(self) -> Iterator[Composer]:
         store_schemas(self.registry)
-        with initialize_config_dir(str(conf_dir().resolve()), version_base="1.3"):
+        with initialize_config_dir(self.primary, version_base="1.3"):
             yield self
 
     def options(self, group: str) -> list[str]:
@@ -93,6 +92,9 @@ class Composer:
 
 
 def first_lines(error: Exception) -> str:
-    """The part of a message of Hydra or OmegaConf that says what is wrong."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[:2])
+    """The part of a message of Hydra or OmegaConf that says what is wrong, on one line."""
+    text = str(error).split("Config search path")[0].split("See https://")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip(" ^")]
+    if "@experiment." in text:
+        lines.append("An experiment needs '# @package _global_' as its first line.")
+    return " ".join(lines)

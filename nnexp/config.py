@@ -14,7 +14,7 @@ from nnexp.registry import KINDS, Plugin, Registry, read_helps, with_help
 from nnexp.schema import Option, Parameter
 from nnexp.spec import Range
 
-SEED_OPTION = Option(int, range=Range(min=0, max=2**63 - 1))
+SEED_OPTION = Option(int, range=Range(min=0))
 DATA_SEED = Parameter("seed", (SEED_OPTION,), 0, per_lane=True, help="what the data are")
 OWN_SEED = Parameter("seed", (SEED_OPTION, Option(type(None))), None, per_lane=True)
 SEEDS = {
@@ -36,7 +36,7 @@ class Settings:
         checkpoint_every: updates between checkpoints; changes no number.
     """
 
-    seed: Annotated[int, Range(min=0, max=9223372036854775807)] = 0
+    seed: Annotated[int, Range(min=0)] = 0
     device: Literal["cpu", "cuda", "mps", "auto"] = "cpu"
     precision: Literal[32, 64] = 32
     runs: str = "runs"
@@ -90,6 +90,15 @@ class Job:
             flat |= {f"{choice.kind}.{key}": value for key, value in choice.values.items()}
             flat[f"{choice.kind}.seed"] = choice.seed
         return flat | asdict(self.settings)
+
+
+def shown(value: Any) -> str:
+    """A value as a person writes it: 3 for 3.0, null for None, 1_0_1 for a list."""
+    if isinstance(value, list | tuple):
+        return "_".join(map(shown, value))
+    if isinstance(value, float):
+        return f"{value:g}".replace("+", "")
+    return "null" if value is None else str(value)
 
 
 def parameters_of(plugin: Plugin) -> dict[str, Parameter]:
@@ -171,6 +180,8 @@ def make_job(config: dict[str, Any], registry: Registry, **facts: Any) -> Job:
             raise unknown_key(key, plugins, registry)
         values[key] = check_value(key, keys[key], value)
     settings = Settings(**{name: values[name] for name in settings_schema()})
+    if not settings.runs:
+        raise ConfigError("runs: the folder of the run directories has no name. Leave it out for 'runs'.")
     parts = {kind: _choice(plugin, values, settings.seed) for kind, plugin in plugins.items()}
     return Job(parts["dataset"], parts["model"], parts["trainer"], settings, **facts)
 

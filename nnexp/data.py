@@ -84,6 +84,32 @@ def loss(output: Tensor, target: Tensor, data: DataSpec) -> Tensor:
     return F.cross_entropy(output, target)
 
 
+def check_output(output: object, target: Tensor, data: DataSpec) -> None:
+    """Raise NnexpError where a model does not give what its contract says."""
+    rows = target.shape[:2] if data.per_step else target.shape[:1]
+    expected = (*rows, data.outputs)
+    if not isinstance(output, Tensor):
+        raise NnexpError(f"the model gave a {type(output).__name__}, its data need one tensor of shape {expected}.")
+    if tuple(output.shape) != expected:
+        raise NnexpError(f"the model gave a tensor of shape {tuple(output.shape)}, its data need {expected}.")
+
+
+def check_split(name: str, split: Split, data: DataSpec) -> None:
+    """Raise NnexpError where the tensors of a split are not what their specification says."""
+    if len(split) < 2 or not all(isinstance(t, Tensor) and len(t) == len(split[0]) > 0 for t in split):
+        raise NnexpError(f"the dataset's '{name}' must be a tuple (x, y) or (x, y, lengths) of tensors with rows.")
+    x, y = split[:2]
+    if tuple(x.shape[1:]) != tuple(data.shape):
+        raise NnexpError(
+            f"the dataset's '{name}' has inputs of shape {tuple(x.shape[1:])}, its spec says {data.shape}."
+        )
+    if data.target == "value":
+        return
+    if y.is_floating_point() or y.min() < 0 or y.max() >= data.outputs:
+        wrong = f"labels of {y.dtype} from {y.min()} to {y.max()}"
+        raise NnexpError(f"the dataset's '{name}' has {wrong}; needed are whole numbers from 0 to {data.outputs - 1}.")
+
+
 def metric_names(data: DataSpec) -> list[str]:
     return ["loss", "accuracy"] if data.target == "class" else ["loss"]
 
@@ -96,6 +122,7 @@ def evaluate(module: torch.nn.Module, split: Split, data: DataSpec) -> dict[str,
     for start in range(0, num_rows, EVALUATION_ROWS):
         x, y, *rest = (t[start : start + EVALUATION_ROWS] for t in split)
         output = module(x, *rest)
+        check_output(output, y, data)
         sums["loss"] += loss(output, y, data) * len(x)
         if "accuracy" in sums:
             right = (output.argmax(-1) == y).to(output.dtype)

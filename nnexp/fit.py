@@ -129,7 +129,7 @@ def fit(
     """
     with undisturbed():
         device = torch_device(cohort[0].job.settings.device)
-        writers = [w for planned in cohort if (w := _open(planned, registry, device, stop)) is not None]
+        writers = [w for planned in cohort if (w := _open(planned, registry, device, stop, progress)) is not None]
         for run in (planned.run for planned in cohort):
             run.heartbeat()
         pending = [writer for writer in writers if guarded(writer, stop, partial(_start, writer))]
@@ -144,13 +144,15 @@ def fit(
             writer.interrupt()
 
 
-def _open(planned: Planned, registry: Registry, device: torch.device, stop: Stop) -> Writer | None:
+def _open(planned: Planned, registry: Registry, device: torch.device, stop: Stop, progress: Progress) -> Writer | None:
     """The lane of a job and its writer; None where it could not be made, which its run.json then says."""
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             lane = Lane(planned.job, registry, device, lambda: stop.requested)
         writer = Writer(planned.run, lane, planned.fingerprint, path="solo")
+        if not writer.is_fresh:
+            progress.say(f"goes on from step {lane.step}")
         writer.note([str(warning.message) for warning in caught if warning.category is UserWarning])
         return writer
     except BaseException as error:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from nnexp.config import Job
-from nnexp.data import Batches, Split, evaluate, loss, metric_names, to_device
+from nnexp.data import Batches, Split, check_split, evaluate, loss, metric_names, to_device
 from nnexp.diagnose import explain
 from nnexp.errors import Diverged, NnexpError
 from nnexp.registry import Registry
@@ -190,10 +190,10 @@ def make_dataset(job: Job, registry: Registry) -> tuple[DataSpec, dict[str, Spli
     made = registry.get("dataset", job.dataset.name).load()
     with seeded(derive(job.dataset.seed, "dataset")):
         dataset = made(generator(job.dataset.seed, "data"), **job.dataset.values)
+    spec = getattr(dataset, "spec", None)
+    if not isinstance(spec, DataSpec):
+        raise NnexpError(f"dataset '{job.dataset.name}' must set self.spec to a DataSpec.")
     splits = {name: getattr(dataset, name, ()) for name in ("train", "val", "test")}
     for name, split in splits.items():
-        shape = tuple(split[0].shape[1:]) if split else None
-        if shape != tuple(dataset.spec.shape):
-            wrong = f"split {name} has inputs {shape}, its spec says {dataset.spec.shape}"
-            raise NnexpError(f"dataset '{job.dataset.name}': {wrong}.")
-    return dataset.spec, splits
+        check_split(name, split, spec)
+    return spec, splits

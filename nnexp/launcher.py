@@ -5,30 +5,35 @@ from __future__ import annotations
 import sys
 
 from nnexp.errors import RecordError
-from nnexp.plan import Cohort
-from nnexp.record import Run, refer
+from nnexp.plan import Cohort, Planned
+from nnexp.record import refer
 from nnexp.registry import Registry
 from nnexp.stop import Stop
 
 
-def launch(cohorts: list[Cohort], registry: Registry, stop: Stop, *, quiet: bool = False) -> list[Run]:
-    """Train what is not done; gives the runs in the order of the plan, those that were done among them.
+def launch(cohorts: list[Cohort], registry: Registry, stop: Stop, *, quiet: bool = False) -> list[Planned]:
+    """Train what is not done; gives the jobs that have a run now, those that were done before among them.
 
     In a sweep the end of each run is told when it comes. After a signal nothing new is begun.
     """
-    runs = []
+    is_sweep = len(cohorts) > 1
+    done = sum(all(planned.is_done for planned in cohort) for cohort in cohorts)
+    if done and not quiet:
+        _tell(f"{done} of {len(cohorts)} jobs had ended before." if is_sweep else "this job had ended before.")
+    begun: list[Planned] = []
     for number, cohort in enumerate(cohorts, 1):
         if not all(planned.is_done for planned in cohort):
             if stop.requested:
+                _tell(f"{len(cohorts) - number + 1} of {len(cohorts)} jobs were not begun.")
                 break
             label = cohort[0].job.label
-            _train(cohort, registry, stop, f"{number}/{len(cohorts)} {label}" if len(cohorts) > 1 else label, quiet)
-            if len(cohorts) > 1 and not quiet:
+            _train(cohort, registry, stop, f"{number}/{len(cohorts)} {label}" if is_sweep else label, quiet)
+            if is_sweep and not quiet:
                 _tell_end(cohort, f"{number}/{len(cohorts)}")
         for planned in cohort:
-            runs.append(planned.run)
             refer(planned.job, planned.run)
-    return runs
+            begun.append(planned)
+    return begun
 
 
 def _train(cohort: Cohort, registry: Registry, stop: Stop, label: str, quiet: bool) -> None:

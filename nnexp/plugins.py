@@ -49,7 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def named(registry: Registry, name: str) -> list[Plugin]:
-    """The plugins called `name` or `kind=name`. Raises ConfigError where there is none."""
+    """The plugins called `name` or `kind=name`, or all of a kind. Raises ConfigError where there is none."""
+    if name in KINDS:
+        return [registry.get(name, each) for each in registry.names(name)]
     kind, _, last = name.rpartition("=")
     kinds = [kind] if kind else list(KINDS)
     found = [registry.plugins[k, last] for k in kinds if (k, last) in registry.plugins]

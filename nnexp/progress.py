@@ -8,6 +8,7 @@ import time
 from tqdm import tqdm
 
 LINE_SECONDS = 10.0
+FIRST_LINE_SECONDS = 2.0
 
 
 class Progress:
@@ -21,7 +22,7 @@ class Progress:
 
     def __init__(self, label: str, max_steps: int, quiet: bool = False) -> None:
         self.label, self.max_steps, self.quiet = label, max_steps, quiet
-        self._line = time.monotonic()
+        self._next_line = time.monotonic() + FIRST_LINE_SECONDS
         is_terminal = sys.stderr.isatty() and not quiet
         self._bar = None
         if is_terminal:
@@ -31,14 +32,20 @@ class Progress:
     def show(self, step: int, rows: list[tuple[int, dict[str, float]]]) -> None:
         """Tell of the newest rows."""
         for _, row in rows[-1:]:
-            self._last |= {name: row[name] for name in ("train/loss", "val/loss", "val/accuracy") if name in row}
+            self._last |= {name: row[name] for name in ("train/loss", "val/accuracy") if name in row}
         if self._bar is not None:
-            self._bar.set_postfix({name: f"{value:.3g}" for name, value in self._last.items()}, refresh=False)
+            short = {name.rpartition("/")[2]: f"{value:.3g}" for name, value in self._last.items()}
+            self._bar.set_postfix(short, refresh=False)
             self._bar.update(step - self._bar.n)
-        elif not self.quiet and time.monotonic() - self._line > LINE_SECONDS:
-            self._line = time.monotonic()
+        elif not self.quiet and time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + LINE_SECONDS
             numbers = "  ".join(f"{name} {value:.3g}" for name, value in self._last.items())
             print(f"{self.label}  step {step}/{self.max_steps}  {numbers}", file=sys.stderr, flush=True)
+
+    def say(self, text: str) -> None:
+        """Tell something once."""
+        if not self.quiet:
+            tqdm.write(f"{self.label}: {text}", file=sys.stderr)
 
     def close(self) -> None:
         if self._bar is not None:

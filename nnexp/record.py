@@ -37,6 +37,15 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9._=]+", "-", text.lower()).strip("-.")[:64].strip("-.")
 
 
+def label(parts: list[str]) -> str:
+    """The parts that fit into a directory's name, each whole; `default` where there is none."""
+    name = ""
+    for part in map(slug, parts):
+        if len(longer := f"{name}-{part}" if name else part) <= 64:
+            name = longer
+    return name or "default"
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace a file by a rename, so that a reader sees the old content or the new, whole."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

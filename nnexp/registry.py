@@ -65,6 +65,11 @@ class Plugin:
         return getattr(module, self.class_name)
 
 
+def plugin_files() -> set[str]:
+    """The files of all plugins that are loaded."""
+    return {str(module.__file__) for name, module in list(sys.modules.items()) if name.startswith("nnexp_plugins.")}
+
+
 @dataclass(frozen=True)
 class Broken:
     """A plugin file that cannot be used, and why."""
@@ -110,6 +115,8 @@ class Registry:
         """The plugin, or a ConfigError with the nearest right name."""
         if (kind, name) in self.plugins:
             return self.plugins[kind, name]
+        if kind not in KINDS:
+            raise ConfigError(f"there is no kind '{kind}' of plugin. There is: {', '.join(KINDS)}.")
         if (kind, name) in self.broken:
             raise ConfigError(f"{kind}={name} cannot be used: {self.broken[kind, name].reason}")
         names = self.names(kind)
@@ -118,6 +125,12 @@ class Registry:
     def having(self, kind: str, parameter: str) -> list[str]:
         """Names of the plugins of this kind that have this parameter."""
         return [name for name in self.names(kind) if parameter in self.plugins[kind, name].parameters]
+
+
+def conf_dir() -> Path:
+    """The project's conf/, or the copy inside an installed package."""
+    installed = PACKAGE / "_conf"
+    return installed if installed.is_dir() else PACKAGE.parent / "conf"
 
 
 def plugin_folders() -> list[Path]:
@@ -161,6 +174,8 @@ def read_plugin(kind: str, path: Path) -> Plugin:
         raise PluginError(f"{path}:{line}: {getattr(error, 'msg', None) or error}") from None
     reader = Reader(tree, str(path), own_bases())
     node = _plugin_class(reader, kind, path)
+    if kind == "trainer":
+        _check_trainer(node, reader)
     try:
         positional, parameters = reader.parameters(node.name)
     except RecursionError:
@@ -174,6 +189,15 @@ def read_plugin(kind: str, path: Path) -> Plugin:
     doc = ast.get_docstring(node) or ""
     described = with_help(parameters, _helps(doc, node, reader))
     return Plugin(kind, path.stem, path, node.name, described, doc, ast.get_docstring(tree) or "")
+
+
+def _check_trainer(node: ast.ClassDef, reader: Reader) -> None:
+    bases = [ast.unparse(base).split(".")[-1] for base in node.bases]
+    if not {"Trainer", *reader.classes} & set(bases):
+        raise reader.fail(node, "a trainer inherits its steps, batches and evaluation: class ...(nnexp.Trainer).")
+    has_fields = any(isinstance(item, ast.AnnAssign) for item in node.body)
+    if has_fields and not any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
+        raise reader.fail(node, "its fields are no parameters yet. Add @dataclass(kw_only=True) under @trainer.")
 
 
 def with_help(parameters: dict[str, Parameter], helps: dict[str, str]) -> dict[str, Parameter]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,9 +20,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from nnexp.composer import GROUPS, Composer, first_lines
-from nnexp.config import Job, chosen, known_keys, make_job, parameters_of, unknown_key
+from nnexp.config import Job, chosen, known_keys, make_job, parameters_of, shown, unknown_key
 from nnexp.errors import ConfigError
-from nnexp.record import slug
+from nnexp.record import label
 from nnexp.registry import KINDS, Registry
 
 
@@ -48,14 +49,21 @@ def compose_jobs(
     with Composer(registry, config_name, searchpath).open() as composer:
         axes = [_axis(override, composer) for override in _parse(overrides)]
         axes = list({axis.key: axis for axis in axes}.values())
+        own = _experiment_axes(axes, composer)
         if multirun:
-            axes = [*_experiment_axes(axes, composer), *axes]
-        elif swept := [axis.key for axis in axes if len(axis.values) > 1]:
-            raise ConfigError(f"{swept[0]} has several values: add -m for a sweep, or quote a value with commas.")
+            axes = [*own, *axes]
+        elif own:
+            keys = ", ".join(axis.key for axis in own)
+            warnings.warn(
+                f"the experiment is a sweep over {keys}. This is one point of it; -m trains all.", stacklevel=2
+            )
+        swept = frozenset(axis.key for axis in axes if len(axis.values) > 1)
+        if swept and not multirun:
+            raise ConfigError(f"{min(swept)} has several values: add -m for a sweep, or quote a value with commas.")
         jobs, errors = [], []
         for point in itertools.product(*(axis.values for axis in axes)):
             try:
-                jobs.append(_job(dict(zip((a.key for a in axes), point, strict=True)), composer))
+                jobs.append(_job(dict(zip((a.key for a in axes), point, strict=True)), composer, swept))
             except ConfigError as error:
                 errors.append(str(error))
         if errors:
@@ -70,8 +78,9 @@ def _parse(overrides: list[str]) -> list[Override]:
         try:
             parsed += parser.parse_overrides([text])
         except HydraException as error:
-            hint_ = "Write key=value; put quotes around values with spaces, commas or brackets."
-            raise ConfigError(f"{text}: {first_lines(error)}. {hint_}") from None
+            reason = "" if "missing EQUAL" in str(error) else f" {first_lines(error).split(' expecting')[0]}."
+            advice = "Write KEY=VALUE, with quotes around a value that holds spaces, commas, brackets, ~ or $"
+            raise ConfigError(f"{text}: not a key with a value.{reason} {advice}.") from None
     return parsed
 
 
@@ -120,7 +129,7 @@ def _choices(point: dict[str, Any]) -> tuple[str, ...]:
     return tuple(f"~{key}" if value is None else f"{key}={value}" for key, value in point.items() if key in GROUPS)
 
 
-def _job(point: dict[str, Any], composer: Composer) -> Job:
+def _job(point: dict[str, Any], composer: Composer, swept: frozenset[str]) -> Job:
     registry = composer.registry
     for group in GROUPS:
         if group in point:
@@ -134,7 +143,7 @@ def _job(point: dict[str, Any], composer: Composer) -> Job:
     experiment = point.get("experiment") or "default"
     texts = tuple(f"{key}={Transformer.str(value)}" for key, value in point.items())
     job = make_job(_apply(base, values), registry, experiment=str(experiment), overrides=texts)
-    return replace(job, label=_label(job, composer))
+    return replace(job, label=_label(job, composer, swept))
 
 
 def _apply(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -153,8 +162,8 @@ def _apply(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     return {str(key): value for key, value in resolved.items()}
 
 
-def _label(job: Job, composer: Composer) -> str:
-    """What the job changes from its experiment's own defaults, as a directory name."""
+def _label(job: Job, composer: Composer, swept: frozenset[str]) -> str:
+    """What the job changes from its experiment's own defaults, swept keys first, as a directory name."""
     choices = () if job.experiment == "default" else (f"experiment={job.experiment}",)
     default = make_job(_apply(composer.base(choices)[0], {}), composer.registry).flat()
     same = {kind for kind in KINDS if default[kind] == getattr(job, kind).name}
@@ -167,6 +176,5 @@ def _label(job: Job, composer: Composer) -> str:
         if name == "seed":
             reference = job.settings.seed if kind in ("model", "trainer") else default[key]
         if value != reference and key not in ("runs", "checkpoint_every", "device"):
-            text = f"{value:g}".replace("+", "") if isinstance(value, float) else str(value)
-            changed.append(f"{key if name == 'seed' and kind else name}={text}")
-    return slug("-".join(changed)) or "default"
+            changed.append((key not in swept, f"{key if name == 'seed' and kind else name}={shown(value)}"))
+    return label([text for _, text in sorted(changed, key=lambda item: item[0])])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from nnexp.plan import Planned
 from nnexp.record import Run
 
 SPLITS = ("train", "val", "test")
+NUMBER = re.compile(r"-?[\d.,]+(e[-+]?\d+)?|nan|-?inf|")
 
 
 def align(rows: Sequence[Sequence[str]]) -> str:
@@ -16,16 +19,16 @@ def align(rows: Sequence[Sequence[str]]) -> str:
     columns = []
     for column in zip(*rows, strict=True):
         width = max(map(len, column))
-        is_number = all(cell[-1:].isdigit() or not cell for cell in column[1:])
+        is_number = all(NUMBER.fullmatch(cell) for cell in column[1:])
         columns.append([cell.rjust(width) if is_number else cell.ljust(width) for cell in column])
     return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))
 
 
 def number(value: Any) -> str:
-    """Four decimals; a number too large for them in powers of ten."""
+    """Four decimals; a number too large or too small for them in powers of ten."""
     if value is None:
         return ""
-    return f"{value:.4f}" if abs(value) < 1e4 else f"{value:.3g}"
+    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.2e}"
 
 
 def one_run(run: Run) -> str:
@@ -36,30 +39,34 @@ def one_run(run: Run) -> str:
     rows = [["", *names], *([split, *(number(metrics.get(f"{split}/{name}")) for name in names)] for split in SPLITS)]
     took = f"{facts.get('steps', 0)} steps in {facts['seconds']:.1f} s"
     size = f", {facts['parameters']:,} weights" if "parameters" in facts else ""
-    head = f"{facts['status']}: {took}{size}"
-    table = f"{align(rows)}\n" if metrics else ""
-    return f"{head}\n{table}{_where(run, facts)}"
-
-
-def _where(run: Run, facts: dict[str, Any]) -> str:
-    lines = [f"run:   {run.path}"]
-    lines = [f"note:  {text}" for text in facts.get("notes", [])] + lines
-    if facts.get("error"):
-        lines.insert(0, f"error: {facts['error']['message']}")
+    lines = [f"{facts['status']}: {took}{size}", *([align(rows)] if metrics else []), *remarks(run)]
+    lines.append(f"run:   {run.path}")
     if (run.path / "metrics.csv").exists():
         lines.append(f"look:  tensorboard --logdir {shlex.quote(str(run.path))}")
     return "\n".join(lines)
 
 
-def many_runs(runs: Sequence[Run]) -> str:
-    """One line for each run."""
-    facts = [run.read() for run in runs]
+def remarks(run: Run) -> list[str]:
+    """What went wrong, and what the plugins had to say."""
+    facts = run.read()
+    error = facts.get("error")
+    more = f" Traceback: {run.path / 'run.json'}." if error and "traceback" in error else ""
+    lines = [f"error: {error['message']}{more}"] if error else []
+    return lines + [f"note:  {text}" for text in facts.get("notes", [])]
+
+
+def many_runs(planned: Sequence[Planned]) -> str:
+    """One line for each run: what was swept, how it ended; then what there is to say of single runs."""
+    points = [dict(text.split("=", 1) for text in item.job.overrides) for item in planned]
+    keys = [key for key in points[0] if len({point.get(key) for point in points}) > 1]
+    facts = [item.run.read() for item in planned]
     names = list(dict.fromkeys(name for f in facts for name in f.get("metrics", {})))
-    rows = [["run", "status", "steps", "seconds", *names]]
-    for run, f in zip(runs, facts, strict=True):
+    rows = [[*(key.rpartition(".")[2] for key in keys), "status", "steps", "seconds", *names, "run"]]
+    for item, point, f in zip(planned, points, facts, strict=True):
+        cells = [*(point[key] for key in keys), f["status"], str(f.get("steps", 0)), f"{f['seconds']:.1f}"]
         metrics = f.get("metrics", {})
-        cells = [run.path.name, f["status"], str(f.get("steps", 0)), f"{f['seconds']:.1f}"]
-        rows.append([*cells, *(number(metrics.get(name)) for name in names)])
-    folders = sorted({str(run.path.parent) for run in runs})
+        rows.append([*cells, *(number(metrics.get(name)) for name in names), item.run.path.name])
+    said = [f"{item.run.path.name}: {text}" for item in planned for text in remarks(item.run)]
+    folders = sorted({str(item.run.path.parent) for item in planned})
     looks = [f"look:  tensorboard --logdir {shlex.quote(folder)}" for folder in folders]
-    return "\n".join([align(rows), *looks])
+    return "\n".join([align(rows), *said, *looks])

@@ -14,6 +14,7 @@ from nnexp.events import Events
 from nnexp.lane import Lane, Row
 from nnexp.metrics import Metrics, read_rows
 from nnexp.record import Run, now, provenance
+from nnexp.registry import plugin_files
 
 FLUSH_SECONDS = 5.0
 EVALUATION_POINTS = 250
@@ -115,7 +116,7 @@ class Writer:
 
     def halt(self) -> None:
         """End here; the same command goes on from the last checkpoint."""
-        self._seal(status="interrupted", error={"type": "Interrupted", "message": f"stopped at step {self.lane.step}"})
+        self._seal(status="interrupted")
 
     def fail(self, error: BaseException) -> None:
         """Seal a run that raised. Where even that cannot be written (a full disk), run.json says `running`,
@@ -150,6 +151,12 @@ class Writer:
 
 
 def describe(error: BaseException) -> dict[str, str]:
-    """An exception as text."""
+    """An exception as text; a message not written for the user gets its type and place, a plugin's before ours."""
     text = "".join(traceback.format_exception(error))
-    return {"type": type(error).__name__, "message": str(error), "traceback": text}
+    message = str(error)
+    if not isinstance(error, NnexpError):
+        frames = traceback.extract_tb(error.__traceback__)
+        in_plugins = [frame for frame in frames if frame.filename in plugin_files()]
+        places = [f" ({frame.filename}:{frame.lineno})" for frame in (in_plugins or frames)[-1:]]
+        message = f"{type(error).__name__}: {message}{''.join(places)}"
+    return {"type": type(error).__name__, "message": message, "traceback": text}

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from nnexp import data
-from nnexp.data import Batches, evaluate, loss, metric_names, to_device
+from nnexp.data import Batches, check_output, check_split, evaluate, loss, metric_names, to_device
 from nnexp.errors import NnexpError
 from nnexp.spec import DataSpec
 
@@ -148,3 +148,32 @@ def test_evaluation_in_parts_is_the_mean_over_all_rows(monkeypatch, rows_at_once
     output = module(x)
     assert result["loss"] == pytest.approx(F.cross_entropy(output, y).item(), rel=1e-5)
     assert result["accuracy"] == pytest.approx((output.argmax(1) == y).sum().item() / ROWS, rel=1e-6)
+
+
+SPEC = DataSpec(kind="vector", shape=(3,), outputs=2)
+X = torch.zeros(4, 3)
+
+
+@pytest.mark.parametrize(
+    ("split", "reason"),
+    [
+        ((), "must be a tuple"),
+        ((X,), "must be a tuple"),
+        ((X, [0, 1, 0, 1]), "must be a tuple"),
+        ((X, torch.tensor([0])), "must be a tuple"),
+        ((X[:0], torch.zeros(0, dtype=torch.long)), "must be a tuple"),
+        ((X[:, :2], torch.tensor([0, 1, 0, 1])), r"inputs of shape \(2,\), its spec says \(3,\)"),
+        ((X, torch.tensor([0, 1, 2, 1])), "labels of torch.int64 from 0 to 2; needed are whole numbers from 0 to 1"),
+        ((X, torch.tensor([0, -1, 0, 1])), "from -1 to 1"),
+        ((X, torch.tensor([0.0, 1.0, 0.0, 1.0])), "labels of torch.float32"),
+    ],
+)
+def test_a_split_that_is_not_what_its_spec_says_is_refused_with_the_reason(split, reason):
+    with pytest.raises(NnexpError, match=reason):
+        check_split("val", split, SPEC)
+
+
+@pytest.mark.parametrize("output", [torch.zeros(4, 7), torch.zeros(4), torch.zeros(4, 1), torch.zeros(4, 2, 1), (1, 2)])
+def test_an_output_of_another_shape_is_refused_with_both(output):
+    with pytest.raises(NnexpError, match=r"the model gave a .*, its data need .*\(4, 2\)"):
+        check_output(output, torch.zeros(4, dtype=torch.long), SPEC)

@@ -39,7 +39,11 @@ class Faulty(nn.Module):
         at: forward pass in training at which it fails.
     """
     def __init__(
-        self, data: DataSpec, *, fault: Literal["none", "init", "forward", "exit", "ctrl_c", "infinite"] = "none", at: int = 30
+        self,
+        data: DataSpec,
+        *,
+        fault: Literal["none", "init", "forward", "exit", "ctrl_c", "infinite"] = "none",
+        at: int = 30,
     ):
         super().__init__()
         if fault == "init":

@@ -21,7 +21,7 @@ SHORT = ["dataset=moons", "model=mlp", "trainer.max_steps=20"]
 def sweep(registry, tmp_path: Path):
     def run(*overrides: str, stop: Stop | None = None, quiet: bool = True) -> list[Run]:
         jobs = compose_jobs([*SHORT, *overrides, f"runs='{tmp_path / 'runs'}'"], registry, multirun=True)
-        return launch(plan(jobs, registry), registry, stop or Stop(), quiet=quiet)
+        return [item.run for item in launch(plan(jobs, registry), registry, stop or Stop(), quiet=quiet)]
 
     return run
 

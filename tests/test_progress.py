@@ -34,11 +34,14 @@ def test_a_terminal_gets_a_bar_that_is_drawn_at_most_ten_times_a_second(monkeypa
 
 def test_elsewhere_there_is_a_plain_line_now_and_then(monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "FIRST_LINE_SECONDS", 0.0)
     shown = Progress("job", 10)
+    shown.say("goes on from step 2")
     shown.show(3, rows(3))
     shown.show(4, [(4, {"train/loss": 0.25, "val/accuracy": 0.9})])
     shown.close()
     assert capsys.readouterr().err.splitlines() == [
+        "job: goes on from step 2",
         "job  step 3/10  train/loss 0.5",
         "job  step 4/10  train/loss 0.25  val/accuracy 0.9",
     ]

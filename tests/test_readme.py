@@ -61,6 +61,12 @@ def test_tensorboard_serves_the_runs(folder: Path) -> None:
         process.wait()
 
 
+def test_the_code_for_a_notebook_runs(folder: Path) -> None:
+    code = block("test: this code is run") + "assert accuracy > 0.8\n"
+    result = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
 def wait_for(url: str, ready) -> str:
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:

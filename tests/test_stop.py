@@ -77,7 +77,9 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, undisturbed, number: i
 def test_two_processes_at_once_train_a_job_once(tmp_path: Path, undisturbed) -> None:
     first = start(tmp_path)
     run = wait_for_checkpoint(tmp_path, first)
+    first.send_signal(signal.SIGSTOP)  # so that it cannot end before the second has begun
     code, errors = end(start(tmp_path))
+    first.send_signal(signal.SIGCONT)
     assert code == 1
     assert f"is being trained by process {first.pid}" in errors
     assert end(first)[0] == 0

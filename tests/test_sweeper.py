@@ -1,6 +1,7 @@
 """Overrides -> jobs: sweeps and their order, experiments, presets, labels, and how often Hydra composes."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -126,8 +127,9 @@ def test_the_command_line_replaces_keys_of_the_sweep_of_an_experiment(sweep, ove
     assert [(job.model.values["activation"], job.settings.seed) for job in jobs] == points
 
 
-def test_an_experiment_without_multirun_is_one_job(make_job):
-    job = make_job("experiment=nonlinearity", "seed=3")
+def test_an_experiment_without_multirun_is_one_job_and_says_that_it_could_be_more(make_job):
+    with pytest.warns(UserWarning, match=r"a sweep over model\.activation\. This is one point of it; -m trains all"):
+        job = make_job("experiment=nonlinearity", "seed=3")
     assert (job.experiment, job.model.values["hidden_size"], job.settings.seed) == ("nonlinearity", 16, 3)
 
 
@@ -180,6 +182,7 @@ def test_an_interpolation_is_resolved_before_it_is_checked(make_job, registry):
         (["experiment=nonlinearity", "model.hidden_size=8"], "hidden_size=8"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:the experiment is a sweep")
 def test_a_label_says_what_differs_from_the_experiments_own_defaults(make_job, overrides, label):
     assert make_job(*overrides).label == label
 
@@ -190,9 +193,17 @@ def test_a_value_given_as_its_default_is_not_in_the_label(make_job, registry):
     assert make_job("model=mlp", *same).label == "model=mlp"
 
 
+def test_a_label_names_what_is_swept_first_and_cuts_no_value(sweep):
+    long = ["model=mlp", "model.activation=sigmoid", "trainer.max_steps=100", "trainer.batch_size=full"]
+    for job in sweep(*long, "trainer.weight_decay=0.125,0.25"):
+        assert job.label.startswith(f"weight_decay={job.trainer.values['weight_decay']}-model=mlp-")
+        assert len(job.label) <= 64
+        assert set(job.label.split("-")[2:]) < {"activation=sigmoid", "max_steps=100", "batch_size=full"}
+
+
 def test_the_overrides_of_a_job_make_that_job_again(sweep, make_job):
     jobs = sweep("experiment=nonlinearity", "trainer.clip_norm=null,1", "runs='a b, c'", "+model.hidden_size=4")
     expected = ("model.activation=identity", "seed=4", "experiment=nonlinearity", "trainer.clip_norm=1")
     assert jobs[-1].overrides[:4] == expected
-    assert make_job(*jobs[-1].overrides) == jobs[-1]
+    assert replace(make_job(*jobs[-1].overrides), label=jobs[-1].label) == jobs[-1]
     assert jobs[-1].settings.runs == "a b, c"

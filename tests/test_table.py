@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from nnexp.launcher import launch
+from nnexp.plan import plan
+from nnexp.stop import Stop
+from nnexp.sweeper import compose_jobs
 from nnexp.table import align, many_runs, number, one_run
 
 
@@ -9,8 +13,13 @@ def test_numbers_stand_to_the_right_and_words_to_the_left() -> None:
     assert align([["name", "n"], ["a", "5"], ["long", "12"]]) == "name   n\na      5\nlong  12"
 
 
-def test_numbers_have_four_decimals_unless_too_large() -> None:
-    assert [number(v) for v in (None, 0.25, 12.0, 1.5e30)] == ["", "0.2500", "12.0000", "1.5e+30"]
+def test_words_that_end_in_a_digit_are_no_numbers() -> None:
+    assert align([["run", "x"], ["a1", "nan"], ["abc22", "1e-05"]]) == "run        x\na1       nan\nabc22  1e-05"
+
+
+def test_numbers_have_four_decimals_unless_too_large_or_too_small() -> None:
+    shown = [number(v) for v in (None, 0.0, 0.25, 12.0, 1.5e30, 1.5e-5)]
+    assert shown == ["", "0.0000", "0.2500", "12.0000", "1.50e+30", "1.50e-05"]
 
 
 def test_one_run_shows_every_split_its_size_and_where_to_look(train) -> None:
@@ -26,13 +35,24 @@ def test_one_run_shows_every_split_its_size_and_where_to_look(train) -> None:
 
 def test_one_run_shows_notes_and_errors(train) -> None:
     assert "note:  there are only 114 sequences" in one_run(train("dataset.length=8", "trainer.max_steps=0"))
-    assert "error: the pattern has 3 bits" in one_run(train("dataset.length=2"))
+    failed = train("dataset.length=2")
+    assert "error: ValueError: the pattern has 3 bits, and sequences have 2. (" in one_run(failed)
+    assert f"pattern.py:{failed.read()['error']['message'].rpartition(':')[2][:-1]})" in one_run(failed)
+    assert f"Traceback: {failed.path / 'run.json'}." in one_run(failed)
 
 
-def test_many_runs_have_a_line_each(train) -> None:
-    good, bad = train("dataset=moons", "trainer.max_steps=5"), train("dataset=moons", "trainer.batch_size=9999")
-    head, first, second, look = many_runs([good, bad]).splitlines()
-    assert head.split()[:4] == ["run", "status", "steps", "seconds"]
-    assert first.split()[:3] == [good.path.name, "finished", "5"]
-    assert second.split()[:3] == [bad.path.name, "failed", "0"]
-    assert look == f"look:  tensorboard --logdir {good.path.parent}"
+def test_many_runs_have_a_line_each_with_what_was_swept(registry, tmp_path) -> None:
+    sweep = ["dataset=moons", "trainer.max_steps=5", "trainer.batch_size=9999,full", "model.forget_bias=null,3"]
+    jobs = compose_jobs([*sweep, f"runs='{tmp_path}'"], registry, multirun=True)
+    begun = launch(plan(jobs, registry), registry, Stop(), quiet=True)
+    lines = many_runs(begun).splitlines()
+    assert lines[0].split()[:5] == ["batch_size", "forget_bias", "status", "steps", "seconds"]
+    assert [line.split()[:4] for line in lines[1:5]] == [
+        ["9999", "null", "failed", "0"],
+        ["9999", "3", "failed", "0"],
+        ["full", "null", "finished", "5"],
+        ["full", "3", "finished", "5"],
+    ]
+    assert [line.split()[-1] for line in lines[1:5]] == [item.run.path.name for item in begun]
+    assert [": error: trainer.batch_size=9999 is more than" in line for line in lines[5:]] == [True, True, False]
+    assert lines[7] == f"look:  tensorboard --logdir {tmp_path / 'default'}"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from nnexp import DataSpec, PerLane, Range, model
 from nnexp.init import initialise
-from nnexp.views import as_vector
+from nnexp.views import as_vector, as_windows
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU, "sigmoid": nn.Sigmoid, "identity": nn.Identity}
 
@@ -25,6 +25,7 @@ class MLP(nn.Module):
         data: what the dataset says of its tensors.
         hidden_size: units in each hidden layer.
         num_layers: hidden layers; 0 leaves a linear model.
+        context: positions that are read for each prediction, where there is one for each position.
         activation: applied after each hidden layer; identity makes the whole network linear.
         init: initial weights; torch is PyTorch's own draw, normal is N(0, 1/fan_in) with zero biases.
         init_scale: multiplies every weight matrix but the output's.
@@ -36,15 +37,14 @@ class MLP(nn.Module):
         *,
         hidden_size: Annotated[int, Range(min=1)] = 16,
         num_layers: Annotated[int, Range(min=0)] = 1,
+        context: Annotated[int, Range(min=1)] = 8,
         activation: Literal["tanh", "relu", "gelu", "sigmoid", "identity"] = "tanh",
         init: Literal["torch", "normal"] = "torch",
         init_scale: Annotated[float, Range(min=0), PerLane] = 1.0,
     ) -> None:
         super().__init__()
-        if data.per_step:
-            raise ValueError("mlp gives one prediction per row, and this dataset wants one per step.")
-        self.data = data
-        sizes = [data.features, *[hidden_size] * num_layers]
+        self.data, self.context = data, context
+        sizes = [context * data.channels if data.per_step else data.features, *[hidden_size] * num_layers]
         self.hidden = nn.Sequential()
         for inputs, outputs in pairwise(sizes):
             self.hidden.extend([nn.Linear(inputs, outputs), ACTIVATIONS[activation]()])
@@ -52,5 +52,7 @@ class MLP(nn.Module):
         initialise(self, init, init_scale, head=self.head)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """(B, *data.shape) -> (B, outputs)."""
-        return self.head(self.hidden(as_vector(x, self.data)))
+        """(B, *data.shape) -> (B, outputs), or (B, T, outputs) where data.per_step."""
+        if self.data.per_step:
+            return self.head(self.hidden(as_windows(x, self.data, self.context, lengths)))
+        return self.head(self.hidden(as_vector(x, self.data, lengths)))

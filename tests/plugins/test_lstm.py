@@ -54,7 +54,7 @@ def test_the_output_is_the_head_on_the_states_of_torchs_lstm(num_layers, fused):
     model = _drawn_anew(_model(PER_STEP, num_layers=num_layers)).double()
     model.fused = fused
     reference = nn.LSTM(3, SIZE, num_layers, batch_first=True).double()
-    reference.load_state_dict(model.lstm.state_dict())
+    reference.load_state_dict(model.core.state_dict())
     x = torch.randn(4, 9, 3, dtype=torch.float64)
     expected = reference(x)[0] @ model.head.weight.T + model.head.bias
     torch.testing.assert_close(model(x), expected, rtol=0, atol=1e-12)
@@ -62,7 +62,7 @@ def test_the_output_is_the_head_on_the_states_of_torchs_lstm(num_layers, fused):
 
 def _memory_kept(model: nn.Module, steps: int) -> Tensor:
     """(layers, hidden): what is left of c after some steps of input zero, with all matrices zero."""
-    lstm, layers = model.double().lstm, model.lstm.num_layers
+    lstm, layers = model.double().core, model.core.num_layers
     zero = torch.zeros(layers, 1, SIZE, dtype=torch.float64)
     x = torch.zeros(1, steps, 3, dtype=torch.float64)
     return (lstm(x, (zero, zero + 1))[1][1] - lstm(x, (zero, zero))[1][1]).squeeze(1)
@@ -87,7 +87,7 @@ def test_over_two_hundred_steps_the_memory_decays_as_the_gates_power(forget_bias
 
 def _preactivations(model: nn.Module, layer: int) -> list[Tensor]:
     """The gates (i, f, g, o) of a layer for input and state zero."""
-    part = [model.lstm.get_parameter(f"bias_{side}_l{layer}") for side in ("ih", "hh")]
+    part = [model.core.get_parameter(f"bias_{side}_l{layer}") for side in ("ih", "hh")]
     return list(sum(part).detach().chunk(4))
 
 
@@ -112,7 +112,7 @@ def test_the_forget_bias_touches_no_other_number(num_layers):
     plain, biased = (dict(_model(num_layers=num_layers, forget_bias=b).named_parameters()) for b in (None, 3.0))
     for name, p in plain.items():
         keep = torch.ones(len(p), dtype=torch.bool)
-        if name.startswith("lstm.bias"):
+        if name.startswith("core.bias"):
             keep[SIZE : 2 * SIZE] = False
         assert torch.equal(p[keep], biased[name][keep]), name
 
@@ -121,7 +121,7 @@ def test_normal_draws_matrices_of_variance_one_over_fan_in_and_leaves_only_the_f
     model = _model(hidden_size=64, num_layers=2, init="normal", forget_bias=1.5)
     fan_ins = {"weight_ih_l0": 3, "weight_hh_l0": 64, "weight_ih_l1": 64, "weight_hh_l1": 64}
     for name, fan_in in fan_ins.items():
-        std = model.lstm.get_parameter(name).std().item()
+        std = model.core.get_parameter(name).std().item()
         assert std == pytest.approx(fan_in**-0.5, rel=0.03 if fan_in == 64 else 0.12)
     for layer in range(2):
         assert [gate.unique().tolist() for gate in _preactivations(model, layer)] == [[0.0], [1.5], [0.0], [0.0]]
@@ -132,7 +132,7 @@ def test_normal_draws_matrices_of_variance_one_over_fan_in_and_leaves_only_the_f
 def test_the_scale_multiplies_all_matrices_but_the_heads(init):
     plain, scaled = (_model(num_layers=2, init=init, init_scale=s).state_dict() for s in (1.0, 2.0))
     for name in plain:
-        factor = 2.0 if name.startswith("lstm.weight") else 1.0
+        factor = 2.0 if name.startswith("core.weight") else 1.0
         assert torch.equal(scaled[name], factor * plain[name]), name
 
 

@@ -105,6 +105,9 @@ def test_pytorchs_own_draw_is_kept():
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), expected, strict=True))
 
 
-def test_one_prediction_per_step_is_refused_with_the_reason():
-    with pytest.raises(ValueError, match="one prediction per row, and this dataset wants one per step"):
-        MLP(DataSpec(kind="sequence", shape=(4, 3), per_step=True))
+def test_with_one_prediction_per_step_it_reads_the_positions_up_to_each_and_none_before_its_context():
+    model = MLP(DataSpec(kind="sequence", shape=(9, 3), per_step=True), context=4)
+    x = torch.randn(1, 9, 3, requires_grad=True)
+    for position in range(9):
+        (grad,) = torch.autograd.grad(model(x)[0, position].sum(), x)
+        assert grad[0].abs().sum(1).nonzero().flatten().tolist() == list(range(max(0, position - 3), position + 1))

@@ -1,0 +1,56 @@
+"""A run opened again: its model with the trained weights, and the data that it was trained on."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import yaml
+
+from nnexp.checkpoint import MODEL
+from nnexp.checkpoint import load as load_weights
+from nnexp.config import Job, make_job
+from nnexp.data import Split
+from nnexp.errors import RecordError
+from nnexp.fingerprint import fingerprint
+from nnexp.lane import Lane
+from nnexp.record import Run
+from nnexp.registry import discover
+from nnexp.spec import DataSpec
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What `nnexp.load` gives: `model(x)` of a row of `test` is what the run's own metrics were computed from."""
+
+    job: Job
+    model: torch.nn.Module
+    data: DataSpec
+    train: Split
+    val: Split
+    test: Split
+
+
+def load(path: str | Path) -> Loaded:
+    """The model of a run directory, its weights those of model.pt, in evaluation mode on the CPU.
+
+    The plugins are looked up by name among those that are installed, and nothing else of the directory is executed.
+    Raises RecordError where a file is missing or damaged, ConfigError where a plugin or a key is not known.
+    Warns where the plugins' code is not what it was.
+    """
+    run, registry = Run(Path(path)), discover()
+    facts = run.read()
+    try:
+        config = yaml.safe_load((run.path / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise RecordError(f"{run.path}: config.yaml cannot be read: {error}") from None
+    if not isinstance(config, dict):
+        raise RecordError(f"{run.path}: config.yaml holds no job.")
+    job = make_job(config, registry, experiment=str(config.get("experiment")))
+    if fingerprint(job, registry) != facts.get("fingerprint"):
+        warnings.warn(f"{run.path} was trained with other code than is installed now.", stacklevel=2)
+    lane = Lane(job, registry, torch.device("cpu"), lambda: False)
+    lane.module.load_state_dict(load_weights(run.path / MODEL)["weights"])
+    return Loaded(job, lane.module.eval(), lane.data, **lane.splits)

@@ -1,0 +1,70 @@
+"""A run opened again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nnexp
+from nnexp.data import evaluate
+from nnexp.errors import NnexpError, RecordError
+
+SHORT = ("dataset=moons", "model=mlp", "trainer.max_steps=50")
+
+
+def test_a_loaded_model_on_its_loaded_data_gives_the_runs_own_metrics(train) -> None:
+    run = train("dataset.pattern=[1,1]", "model.hidden_size=5", "trainer.max_steps=50")
+    loaded = nnexp.load(run.path)
+    for split in ("train", "val", "test"):
+        for name, value in evaluate(loaded.model, getattr(loaded, split), loaded.data).items():
+            assert value == run.read()["metrics"][f"{split}/{name}"]
+    assert loaded.job.model.values["hidden_size"] == 5
+    assert not loaded.model.training
+
+
+def test_other_code_than_the_run_was_trained_with_is_warned_of(train) -> None:
+    run = train(*SHORT)
+    run.write(fingerprint="ab" * 32)
+    with pytest.warns(UserWarning, match="other code"):
+        nnexp.load(run.path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "!!python/object/apply:os.mkdir [executed]",
+        "model: {name: mlp, _target_: os.mkdir}",
+        "model: {name: ../../evil}",
+        "[]",
+        "{",
+        "runs: 3",
+    ],
+)
+def test_a_hostile_or_broken_config_executes_nothing(train, text: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = train(*SHORT)
+    (run.path / "config.yaml").write_text(text)
+    with pytest.raises(NnexpError):
+        nnexp.load(run.path)
+    assert not Path("executed").exists()
+
+
+def test_a_run_without_weights_is_refused_by_name(train) -> None:
+    run = train(*SHORT)
+    (run.path / "model.pt").unlink()
+    with pytest.raises(RecordError, match=r"model\.pt cannot be read"):
+        nnexp.load(run.path)
+
+
+def test_the_door_imports_no_torch_until_it_must() -> None:
+    code = "import sys, nnexp; print('torch' in sys.modules); nnexp.load; print('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["False", "True"]
+
+
+def test_the_door_has_no_other_name() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'lode'"):
+        nnexp.lode  # noqa: B018  # the access is the test
