@@ -2,6 +2,10 @@
 
 import sys
 
-from nnexp.cli import main
+try:
+    from nnexp.cli import main
 
-sys.exit(main())
+    code = main()
+except KeyboardInterrupt:  # Ctrl-C before anything was begun
+    code = 130
+sys.exit(code)

@@ -8,9 +8,11 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from nnexp.errors import RecordError
@@ -38,15 +40,31 @@ def _feed(node: Any, result: Any) -> None:
     elif isinstance(node, torch.Tensor):
         result.update(f"tensor {node.dtype} {tuple(node.shape)}".encode())
         result.update(node.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    else:
+    elif type(node) in (int, float, bool, str, type(None)):
         result.update(f"{type(node).__name__} {node!r}".encode())
+    else:
+        raise RecordError(f"a checkpoint holds tensors and plain numbers, not {type(node).__name__}: {node!r:.80}")
+
+
+def plain(node: Any) -> Any:
+    """The same with numpy's numbers as Python's, which optimisers keep when they are given them."""
+    if isinstance(node, dict):
+        return {plain(key): plain(value) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [plain(item) for item in node]
+    return node.item() if isinstance(node, np.generic) else node
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
     """Write atomically; the same content gives the same bytes under every name."""
+    write_atomically(path, encode(content))
+
+
+def encode(content: dict[str, Any]) -> bytes:
+    """The bytes of a file. Raises RecordError where something in it is no plain data."""
     buffer = io.BytesIO()
     torch.save({**content, "checksum": digest(content)}, buffer)
-    write_atomically(path, buffer.getvalue())
+    return buffer.getvalue()
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -54,28 +72,30 @@ def load(path: Path) -> dict[str, Any]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         checksum = content.pop("checksum")
+        is_whole = checksum == digest(content)
     except Exception as error:
         raise RecordError(f"{path} cannot be read: {str(error).splitlines()[0] if str(error) else error!r}") from None
-    if checksum != digest(content):
+    if not is_whole:
         raise RecordError(f"{path} is damaged: its checksum does not match its content.")
     return dict(content)
 
 
 def save_checkpoint(folder: Path, content: dict[str, Any]) -> None:
-    """Add a checkpoint and keep the one before; older ones go."""
-    last = folder / LAST
+    """Add a checkpoint and keep the one before; older ones go. At every moment one that is whole is there."""
+    last, new = folder / LAST, folder / f"{LAST}.new"
+    save(new, content)
     if last.exists():
         os.replace(last, folder / PREVIOUS)
-    save(last, content)
+    os.replace(new, last)
 
 
-def load_checkpoint(folder: Path, fingerprint: str) -> dict[str, Any] | None:
-    """The newest checkpoint of this job that is whole, or None."""
-    for name in (LAST, PREVIOUS):
+def checkpoints(folder: Path, fingerprint: str) -> Iterator[dict[str, Any]]:
+    """The checkpoints of this job that are whole, newest first; one that is not is removed, never kept as previous."""
+    for name in (f"{LAST}.new", LAST, PREVIOUS):
         try:
             content = load(folder / name)
         except RecordError:
+            (folder / name).unlink(missing_ok=True)
             continue
-        if content.get("fingerprint") == fingerprint:
-            return content
-    return None
+        if content.get("fingerprint") == fingerprint and isinstance(content.get("metrics_bytes"), int):
+            yield content

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import warnings
 from collections.abc import Sequence
 
 from nnexp.errors import NnexpError
 from nnexp.registry import KINDS, Registry, conf_dir, discover
+from nnexp.tell import answer, open_streams, tell
 
 USAGE = """\
 python -m nnexp [KIND=NAME ...] [KEY=VALUE ...]        train one job
@@ -34,25 +34,23 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; gives its exit code: 0, 1 for a failed run, 2 for a bad command, 128 + signal."""
     arguments = parser().parse_intermixed_args(argv)
+    open_streams()
     try:
         registry = discover()
         if arguments.help:
-            print(help_text(registry))
+            answer(help_text(registry))
             return 0
         if arguments.info or arguments.shell_completion:
             return _hydra(registry)
         return _train(arguments, registry)
     except NnexpError as error:
-        print(f"nnexp: {error}", file=sys.stderr)
+        tell(str(error))
         return 2
     except OSError as error:
-        print(f"nnexp: {error.strerror or error}: {error.filename or ''}", file=sys.stderr)
+        tell(f"{error.strerror or error}: {error.filename or ''}")
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
 
 
 def help_text(registry: Registry) -> str:
@@ -102,19 +100,20 @@ def _train(arguments: argparse.Namespace, registry: Registry) -> int:
             searchpath=(os.path.abspath(folder),) if folder else (),
         )
     for warning in caught:
-        print(f"nnexp: {warning.message}", file=sys.stderr)
+        tell(str(warning.message))
     if arguments.cfg:
         import yaml
 
-        print("---\n".join(yaml.safe_dump(job.plain(), sort_keys=False) for job in jobs), end="")
+        answer("---\n".join(yaml.safe_dump(job.plain(), sort_keys=False) for job in jobs).rstrip())
         return 0
     stop = Stop()
     with stop.handling():
         cohorts = plan(jobs, registry)
         begun = launch(cohorts, registry, stop)
     if begun:
-        print(many_runs(begun) if arguments.multirun else one_run(begun[0].run))
+        answer(many_runs(begun) if arguments.multirun else one_run(begun[0].run))
     if stop.requested:
-        print("nnexp: interrupted. The same command goes on from here.", file=sys.stderr)
+        tell("interrupted. The same command goes on from here.")
         return stop.exit_code
-    return 0 if all(planned.run.status == "finished" for planned in begun) else 1
+    is_done = len(begun) == len(cohorts) and all(planned.run.status == "finished" for planned in begun)
+    return 0 if is_done else 1

@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 
 from nnexp.errors import Diverged, NnexpError
 from nnexp.lane import Lane
@@ -158,7 +161,8 @@ def _open(planned: Planned, registry: Registry, device: torch.device, stop: Stop
     except BaseException as error:
         if stop.requested and isinstance(error, KeyboardInterrupt):
             raise
-        planned.run.write(status="failed", error=describe(error), steps=0)
+        with suppress(OSError):  # a full disk: the run stays as it was
+            planned.run.write(status="failed", error=describe(error), steps=0)
         return None
 
 
@@ -206,17 +210,22 @@ def _trainer(device: torch.device, precision: int) -> pl.Trainer:
         enable_model_summary=False,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
+        plugins=[LightningEnvironment()],  # one process, also inside a Slurm job of many tasks
     )
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Whatever the block does to generators, environment, threads and logging, undone at its end."""
+    """What the block does to generators, environment, folder, streams, threads, defaults and logging, undone."""
     state, environment, threads = capture(), dict(os.environ), torch.get_num_threads()
     loggers = [logging.getLogger(name) for name in ("", "pytorch_lightning", "lightning.pytorch")]
     before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
-    default = torch.get_default_dtype()
+    default, device, gradients = torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()
+    here, umask, streams = Path.cwd(), os.umask(0o22), (sys.stdout, sys.stderr)
+    os.umask(umask)
     torch.set_num_threads(1)
+    for name in [name for name in os.environ if name.startswith("PL_TRAINER_")]:
+        del os.environ[name]  # they would change the Trainer's arguments behind our back
     for logger in loggers[1:]:
         logger.setLevel(logging.WARNING)
     try:
@@ -230,6 +239,12 @@ def undisturbed() -> Iterator[None]:
             logger.handlers[:] = handlers
         torch.set_num_threads(threads)
         torch.set_default_dtype(default)
+        if torch.get_default_device() != device:  # setting it, even to the CPU, makes every operation slower
+            torch.set_default_device(None if device.type == "cpu" else device)
+        torch.set_grad_enabled(gradients)
+        os.chdir(here)
+        os.umask(umask)
+        sys.stdout, sys.stderr = streams
         os.environ.clear()
         os.environ.update(environment)
         apply(state)

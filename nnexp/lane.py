@@ -75,15 +75,19 @@ class Lane:
         self.job, self.stopped = job, stopped
         self.step = 0
         self.dtype = dtype = DTYPES[job.settings.precision]
-        self.data, splits = make_dataset(job, registry)
+        with seeded(derive(0, "import")):  # what a module draws when it is imported is the same for every job
+            classes = {choice.kind: registry.get(choice.kind, choice.name).load() for choice in job.choices}
+        self.data, splits = make_dataset(job, classes["dataset"])
         self.splits = {name: to_device(split, dtype, device) for name, split in splits.items()}
-        self.trainer: Trainer = registry.get("trainer", job.trainer.name).load()(**job.trainer.values)
+        with seeded(derive(job.trainer.seed, "trainer")):
+            self.trainer: Trainer = classes["trainer"](**job.trainer.values)
         self.generators = Generators(derive(job.model.seed, "model"))
         with self.generators.active():
-            self.module = registry.get("model", job.model.name).load()(self.data, **job.model.values)
+            self.module = classes["model"](self.data, **job.model.values)
         self.module.to(device, dtype)
         self.weights = FlatWeights(self.module)
-        self.update = make_update(self.trainer, self.weights)
+        with seeded(derive(job.trainer.seed, "optimizer")):
+            self.update = make_update(self.trainer, self.weights)
         self.batches = Batches(self.splits["train"], self.trainer.batch_size, derive(job.trainer.seed, "order"))
         self.stride = math.ceil(self.trainer.max_steps / POINTS) or 1
 
@@ -185,9 +189,8 @@ class Lane:
         self.generators.state = state["generators"]
 
 
-def make_dataset(job: Job, registry: Registry) -> tuple[DataSpec, dict[str, Split]]:
+def make_dataset(job: Job, made: Any) -> tuple[DataSpec, dict[str, Split]]:
     """A job's data, drawn from `dataset.seed` alone. Raises NnexpError where the plugin breaks its contract."""
-    made = registry.get("dataset", job.dataset.name).load()
     with seeded(derive(job.dataset.seed, "dataset")):
         dataset = made(generator(job.dataset.seed, "data"), **job.dataset.values)
     spec = getattr(dataset, "spec", None)

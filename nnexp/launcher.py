@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 from nnexp.errors import RecordError
 from nnexp.plan import Cohort, Planned
 from nnexp.record import refer
 from nnexp.registry import Registry
 from nnexp.stop import Stop
+from nnexp.tell import tell
 
 
 def launch(cohorts: list[Cohort], registry: Registry, stop: Stop, *, quiet: bool = False) -> list[Planned]:
@@ -19,20 +18,23 @@ def launch(cohorts: list[Cohort], registry: Registry, stop: Stop, *, quiet: bool
     is_sweep = len(cohorts) > 1
     done = sum(all(planned.is_done for planned in cohort) for cohort in cohorts)
     if done and not quiet:
-        _tell(f"{done} of {len(cohorts)} jobs had ended before." if is_sweep else "this job had ended before.")
+        tell(f"{done} of {len(cohorts)} jobs had ended before." if is_sweep else "this job had ended before.")
     begun: list[Planned] = []
     for number, cohort in enumerate(cohorts, 1):
-        if not all(planned.is_done for planned in cohort):
-            if stop.requested:
-                _tell(f"{len(cohorts) - number + 1} of {len(cohorts)} jobs were not begun.")
-                break
-            label = cohort[0].job.label
-            _train(cohort, registry, stop, f"{number}/{len(cohorts)} {label}" if is_sweep else label, quiet)
-            if is_sweep and not quiet:
-                _tell_end(cohort, f"{number}/{len(cohorts)}")
-        for planned in cohort:
-            refer(planned.job, planned.run)
-            begun.append(planned)
+        label = f"{number}/{len(cohorts)} {cohort[0].job.label}" if is_sweep else cohort[0].job.label
+        try:
+            if not all(planned.is_done for planned in cohort):
+                if stop.requested:
+                    tell(f"{len(cohorts) - number + 1} of {len(cohorts)} jobs were not begun.")
+                    break
+                _train(cohort, registry, stop, label, quiet)
+                if is_sweep and not quiet:
+                    _tell_end(cohort, label)
+            for planned in cohort:
+                refer(planned.job, planned.run)
+                begun.append(planned)
+        except (RecordError, OSError) as error:  # this job's directory; the others have their own
+            tell(f"{label}: left out: {error}")
     return begun
 
 
@@ -51,7 +53,7 @@ def _train(cohort: Cohort, registry: Registry, stop: Stop, label: str, quiet: bo
                     planned.run.lock()
                     held.append(planned)
                 except RecordError as error:
-                    _tell(f"left out: {error}")
+                    tell(f"left out: {error}")
         left = [planned for planned in held if not planned.is_done]  # another process may just have finished one
         if left:
             fit(left, registry, stop, progress)
@@ -61,12 +63,8 @@ def _train(cohort: Cohort, registry: Registry, stop: Stop, label: str, quiet: bo
             planned.run.unlock()
 
 
-def _tell_end(cohort: Cohort, count: str) -> None:
+def _tell_end(cohort: Cohort, label: str) -> None:
     for planned in cohort:
         facts = planned.run.read()
-        error = f": {facts['error']['message']}" if facts.get("error") else ""
-        _tell(f"{count} {planned.job.label}: {facts['status']} at step {facts.get('steps', 0)}{error}")
-
-
-def _tell(message: str) -> None:
-    print(f"nnexp: {message}", file=sys.stderr, flush=True)
+        error = f": {facts['error'].get('message')}" if facts.get("error") else ""
+        tell(f"{label}: {facts['status']} at step {facts.get('steps', 0)}{error}")

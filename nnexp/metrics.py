@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -26,8 +27,10 @@ class Metrics:
         self.path = path
         self.columns = columns
         self.format = f"%.{digits}g"
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115  # open as long as the run
-        self.size = self._file.seek(0, os.SEEK_END)
+        # Never through a link: a directory from somebody else must not lead to another file.
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        self._file = os.fdopen(handle, "rb+", buffering=0)
+        self.cut(os.fstat(handle).st_size)
         if self.size == 0:
             self.restart()
 
@@ -50,17 +53,25 @@ class Metrics:
         data = memoryview(text.encode())
         while data:
             written = self._file.write(data)
+            self._hash.update(data[:written])
             data = data[written:]
             self.size += written
 
-    def sync(self) -> int:
-        """Put all rows on disk; gives the size of the file, for a checkpoint."""
+    def sync(self) -> tuple[int, str]:
+        """Put all rows on disk; gives the size of the file and the hash of its content, for a checkpoint."""
         os.fsync(self._file.fileno())
-        return self.size
+        return self.size, self._hash.hexdigest()
+
+    def holds(self, size: int, digest: str) -> bool:
+        """Whether the file begins with the content that a checkpoint was made with."""
+        self._file.seek(0)
+        return hashlib.sha256(self._file.read(size)).hexdigest() == digest
 
     def cut(self, size: int) -> None:
         """Forget what was written after a checkpoint."""
         self._file.truncate(size)
+        self._file.seek(0)
+        self._hash = hashlib.sha256(self._file.read())
         self.size = self._file.seek(0, os.SEEK_END)
 
     def close(self) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 from collections.abc import Sequence
 
 from nnexp.config import parameters_of
 from nnexp.errors import ConfigError, hint
 from nnexp.registry import KINDS, Plugin, Registry, discover
 from nnexp.table import align
+from nnexp.tell import answer, tell
 
 
 def listing(registry: Registry) -> str:
@@ -35,15 +35,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = list(sys.argv[1:] if argv is None else argv)
     registry = discover()
     if not names:
-        print(listing(registry))
+        answer(listing(registry))
         return 0
     if names[0].startswith("-"):
-        print(textwrap.dedent(__doc__ or ""))
+        answer(__doc__ or "")
         return 0 if names[0] in ("-h", "--help") else 2
     try:
-        print("\n\n".join(details(plugin) for name in names for plugin in named(registry, name)))
+        answer("\n\n".join(details(plugin) for name in names for plugin in named(registry, name)))
     except ConfigError as error:
-        print(f"nnexp: {error}", file=sys.stderr)
+        tell(str(error))
         return 2
     return 0
 

@@ -7,6 +7,8 @@ import time
 
 from tqdm import tqdm
 
+from nnexp.tell import tell
+
 LINE_SECONDS = 10.0
 FIRST_LINE_SECONDS = 2.0
 
@@ -40,12 +42,12 @@ class Progress:
         elif not self.quiet and time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LINE_SECONDS
             numbers = "  ".join(f"{name} {value:.3g}" for name, value in self._last.items())
-            print(f"{self.label}  step {step}/{self.max_steps}  {numbers}", file=sys.stderr, flush=True)
+            tell(f"{self.label}  step {step}/{self.max_steps}  {numbers}")
 
     def say(self, text: str) -> None:
         """Tell something once."""
         if not self.quiet:
-            tqdm.write(f"{self.label}: {text}", file=sys.stderr)
+            tell(f"{self.label}: {text}")
 
     def close(self) -> None:
         if self._bar is not None:

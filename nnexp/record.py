@@ -8,15 +8,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import platform
 import re
 import shutil
 import socket
-import subprocess
-import sys
 import time
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +21,23 @@ from filelock import FileLock, Timeout
 
 from nnexp.config import Job
 from nnexp.errors import RecordError
+from nnexp.provenance import provenance
 
 FORMAT = 1
 ENDED = ("finished", "diverged")
 HEARTBEAT_SECONDS = 60
-PACKAGES = ("nnexp", "torch", "pytorch-lightning", "hydra-core", "tensorboard", "numpy")
+# The types that are relied on, and whether a fact is always there.
+FACTS: dict[str, tuple[Any, bool]] = {
+    "status": (str, True),
+    "fingerprint": (str, True),
+    "seconds": ((int, float), True),
+    "resumed_from": (list, True),
+    "steps": (int, False),
+    "parameters": (int, False),
+    "notes": (list, False),
+    "metrics": (dict, False),
+    "error": ((dict, type(None)), False),
+}
 
 
 def slug(text: str) -> str:
@@ -69,7 +77,7 @@ class Run:
     """One run directory."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path.absolute()  # a plugin may change the working directory
         self._lock: FileLock | None = None
         self._beat = 0.0
 
@@ -77,10 +85,13 @@ class Run:
         """What run.json says. Raises RecordError where it cannot be read."""
         try:
             facts = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RecordError(f"{self.path}: run.json cannot be read ({error}). Move the directory away.") from None
         if not isinstance(facts, dict) or facts.get("format") != FORMAT:
             raise RecordError(f"{self.path}: not a run directory of format {FORMAT}. Move it away, or update nnexp.")
+        for name, (kinds, needed) in FACTS.items():
+            if not isinstance(facts.get(name), kinds) and (needed or name in facts):
+                raise RecordError(f"{self.path}: run.json has no sound '{name}'. Move the directory away.")
         return facts
 
     def write(self, **facts: Any) -> None:
@@ -108,6 +119,7 @@ class Run:
             lock.release()
             raise RecordError(self._busy(facts))
         self._lock = lock
+        sweep_up(self.path, r"\.(run\.json|last\.ckpt|model\.pt)\.\d+")
 
     def _busy(self, facts: dict[str, Any]) -> str:
         who = f"process {facts.get('pid')} on {facts.get('host')}"
@@ -128,9 +140,9 @@ class Run:
 class Index:
     """The run directories under a folder, looked at once, to be found by fingerprint."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, digits: str = "") -> None:
         self.paths: dict[str, list[Path]] = {}
-        for path in sorted(root.glob("*/*-*")):
+        for path in sorted(root.glob(f"*/*-{digits}*")):
             self.paths.setdefault(path.name.rpartition("-")[2][:8], []).append(path)
 
     def find(self, fingerprint: str) -> Run | None:
@@ -144,11 +156,25 @@ class Index:
 
 
 def create(job: Job, fingerprint: str) -> Run:
-    """A new run directory, complete from the moment it is there."""
-    parent = Path(job.settings.runs) / (slug(job.experiment) or "default")
+    """A new run directory, complete from the moment it is there; or that of another process that was faster."""
+    root = Path(job.settings.runs)
+    parent = root / (slug(job.experiment) or "default")
     parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(root / ".lock"):
+        return Index(root, fingerprint[:8]).find(fingerprint) or _create(job, fingerprint, parent)
+
+
+def sweep_up(folder: Path, pattern: str) -> None:
+    """Remove what a killed process left half written; the caller holds the lock that its writer held."""
+    for path in folder.iterdir():
+        if re.fullmatch(pattern, path.name):
+            with contextlib.suppress(OSError):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _create(job: Job, fingerprint: str, parent: Path) -> Run:
+    sweep_up(parent, r"\.new-[0-9a-f]{8}-\d+")
     temporary = parent / f".new-{fingerprint[:8]}-{os.getpid()}"
-    shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
         (temporary / "config.yaml").write_text(yaml.safe_dump(job.plain(), sort_keys=False), encoding="utf-8")
@@ -177,8 +203,6 @@ def _rename(temporary: Path, prefix: Path, fingerprint: str) -> Path:
         except OSError:
             if not path.exists():
                 raise
-            if Run(path).read().get("fingerprint") == fingerprint:
-                return path  # another process was first
             continue
         return path
     raise RecordError(f"{prefix}{fingerprint}: the name is taken by another job. Move that directory away.")
@@ -197,27 +221,6 @@ def _facts(job: Job, fingerprint: str) -> dict[str, Any]:
         "seconds": 0.0,
         **provenance(job.settings.device),
     }
-
-
-def provenance(device: str) -> dict[str, Any]:
-    """Where a run's numbers come from."""
-    versions = {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
-    process = {"host": socket.gethostname(), "pid": os.getpid(), "command": [Path(sys.argv[0]).name, *sys.argv[1:]]}
-    return {"versions": versions, "git": git_state(), "platform": platform.platform(), "device": device, **process}
-
-
-def git_state() -> dict[str, Any] | None:
-    """Commit and dirty flag of the working directory, or None outside a repository."""
-    try:
-        commit = _git("rev-parse", "HEAD")
-        return {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def _git(*arguments: str) -> str:
-    result = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, timeout=10)
-    return result.stdout.strip()
 
 
 def _plain(value: Any) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from nnexp.plan import Planned
@@ -40,18 +42,23 @@ def one_run(run: Run) -> str:
     took = f"{facts.get('steps', 0)} steps in {facts['seconds']:.1f} s"
     size = f", {facts['parameters']:,} weights" if "parameters" in facts else ""
     lines = [f"{facts['status']}: {took}{size}", *([align(rows)] if metrics else []), *remarks(run)]
-    lines.append(f"run:   {run.path}")
+    lines.append(f"run:   {near(run.path)}")
     if (run.path / "metrics.csv").exists():
-        lines.append(f"look:  tensorboard --logdir {shlex.quote(str(run.path))}")
+        lines.append(f"look:  tensorboard --logdir {shlex.quote(near(run.path))}")
     return "\n".join(lines)
+
+
+def near(path: Path) -> str:
+    """A path as it is best typed here."""
+    return min(str(path), os.path.relpath(path), key=len)
 
 
 def remarks(run: Run) -> list[str]:
     """What went wrong, and what the plugins had to say."""
     facts = run.read()
     error = facts.get("error")
-    more = f" Traceback: {run.path / 'run.json'}." if error and "traceback" in error else ""
-    lines = [f"error: {error['message']}{more}"] if error else []
+    more = f" Traceback: {near(run.path / 'run.json')}." if error and "traceback" in error else ""
+    lines = [f"error: {error.get('message')}{more}"] if error else []
     return lines + [f"note:  {text}" for text in facts.get("notes", [])]
 
 
@@ -67,6 +74,6 @@ def many_runs(planned: Sequence[Planned]) -> str:
         metrics = f.get("metrics", {})
         rows.append([*cells, *(number(metrics.get(name)) for name in names), item.run.path.name])
     said = [f"{item.run.path.name}: {text}" for item in planned for text in remarks(item.run)]
-    folders = sorted({str(item.run.path.parent) for item in planned})
+    folders = sorted({near(item.run.path.parent) for item in planned})
     looks = [f"look:  tensorboard --logdir {shlex.quote(folder)}" for folder in folders]
     return "\n".join([align(rows), *said, *looks])

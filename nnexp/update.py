@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from torch import Tensor
 
+from nnexp.checkpoint import plain
 from nnexp.spec import PureTrainer, Trainer
 from nnexp.weights import FlatWeights
 
@@ -68,7 +69,8 @@ class TorchUpdate:
         return float(self.optimizer.param_groups[0]["lr"])
 
     def state(self) -> dict[str, Any]:
-        return copy.deepcopy(self.optimizer.state_dict())
+        state: dict[str, Any] = plain(copy.deepcopy(self.optimizer.state_dict()))
+        return state
 
     def restore(self, state: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(copy.deepcopy(state))

@@ -8,12 +8,13 @@ import time
 import traceback
 from typing import Any
 
-from nnexp.checkpoint import MODEL, load_checkpoint, save, save_checkpoint
+from nnexp.checkpoint import MODEL, checkpoints, encode, save, save_checkpoint
 from nnexp.errors import NnexpError
 from nnexp.events import Events
 from nnexp.lane import Lane, Row
 from nnexp.metrics import Metrics, read_rows
-from nnexp.record import Run, now, provenance
+from nnexp.provenance import provenance
+from nnexp.record import Run, now
 from nnexp.registry import plugin_files
 
 FLUSH_SECONDS = 5.0
@@ -37,9 +38,12 @@ class Writer:
         self.started, self._flushed = time.time(), time.monotonic()
         evaluations = math.ceil(lane.trainer.max_steps / lane.trainer.eval_every)
         self._evaluation_stride = lane.trainer.eval_every * (math.ceil(evaluations / EVALUATION_POINTS) or 1)
+        encode(lane.state())  # what cannot be kept is refused now, not at the first checkpoint
         facts = run.read()
         self._seconds = float(facts["seconds"])
         self.metrics = Metrics(run.path / "metrics.csv", lane.columns, DIGITS[lane.job.settings.precision])
+        if facts["status"] == "new":
+            self.metrics.restart()  # killed, or its disk full, before it began
         resumed = [*facts["resumed_from"], self._resume()] if facts["status"] != "new" else []
         device = str(lane.weights.vector.device)
         self.events = self._new_events()
@@ -55,14 +59,14 @@ class Writer:
 
     def _resume(self) -> int:
         """Set the lane to the newest whole checkpoint, or to the start; gives the step it goes on from."""
-        content = load_checkpoint(self.run.path, self.fingerprint)
-        if content is None or content["metrics_bytes"] > self.metrics.size:
-            self.metrics.restart()
-            return 0
-        self.metrics.cut(content["metrics_bytes"])
-        self.lane.restore(content["state"])
-        self.is_fresh = False
-        return self.lane.step
+        for content in checkpoints(self.run.path, self.fingerprint):
+            if self.metrics.holds(content["metrics_bytes"], content["metrics_sha256"]):
+                self.metrics.cut(content["metrics_bytes"])
+                self.lane.restore(content["state"])
+                self.is_fresh = False
+                return self.lane.step
+        self.metrics.restart()
+        return 0
 
     def _new_events(self) -> Events:
         """An event file that says what metrics.csv says, and nothing else."""
@@ -95,9 +99,13 @@ class Writer:
 
     def checkpoint(self) -> None:
         """Save all that training goes on from. The rows up to here are on disk first."""
-        content = {"fingerprint": self.fingerprint, "metrics_bytes": self.metrics.sync(), "state": self.lane.state()}
-        save_checkpoint(self.run.path, content)
+        save_checkpoint(self.run.path, self._state())
         self.events.flush()
+
+    def _state(self) -> dict[str, Any]:
+        size, digest = self.metrics.sync()
+        kept = {"metrics_bytes": size, "metrics_sha256": digest, "state": self.lane.state()}
+        return {"fingerprint": self.fingerprint, **kept}
 
     def finish(self, metrics: dict[str, float]) -> None:
         """Seal a run that reached its last step."""
@@ -153,7 +161,10 @@ class Writer:
 def describe(error: BaseException) -> dict[str, str]:
     """An exception as text; a message not written for the user gets its type and place, a plugin's before ours."""
     text = "".join(traceback.format_exception(error))
-    message = str(error)
+    try:
+        message = str(error)
+    except Exception:
+        message = "its message cannot be shown"
     if not isinstance(error, NnexpError):
         frames = traceback.extract_tb(error.__traceback__)
         in_plugins = [frame for frame in frames if frame.filename in plugin_files()]

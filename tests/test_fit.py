@@ -253,3 +253,63 @@ def test_a_run_on_cuda_ends_near_the_same_run_on_the_cpu(train) -> None:
     on_cpu = train(*SHORT, runs="a").read()["metrics"]
     on_gpu = train(*SHORT, "device=cuda", runs="b").read()["metrics"]
     assert on_gpu == pytest.approx(on_cpu, abs=0.02)
+
+
+@pytest.mark.parametrize("damage", ["garbage", "one digit", "short"])
+def test_a_changed_metrics_file_is_noticed_on_resume(fit_with, damage: str) -> None:
+    run = fit_with(*SHORT, runs="a", stop=StopAfter(200))
+    path = run.path / "metrics.csv"
+    content = path.read_bytes()
+    changed = {"garbage": b"\xff" * len(content), "one digit": content.replace(b"1", b"2", 1), "short": content[:100]}
+    path.write_bytes(changed[damage])
+    assert fit_with(*SHORT, runs="a").read()["resumed_from"] == [0]
+    assert files(run) == files(fit_with(*SHORT, runs="b"))
+
+
+def test_a_metrics_file_cut_behind_the_older_checkpoint_goes_on_from_that_one(fit_with) -> None:
+    run = fit_with(*SHORT, runs="a", stop=StopAfter(200))
+    path = run.path / "metrics.csv"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:160]))
+    assert fit_with(*SHORT, runs="a").read()["resumed_from"] == [140]
+    assert files(run) == files(fit_with(*SHORT, runs="b"))
+
+
+TORCH_ONLY = '''
+"""An optimiser of torch's, with a rate of numpy's. Our own."""
+from dataclasses import dataclass
+import numpy as np
+import torch
+from nnexp import Trainer, trainer
+
+@trainer
+@dataclass(kw_only=True)
+class Plain(Trainer):
+    """What torch gives.
+
+    Args:
+        rate: the learning rate's kind, a number of numpy's or an object that no checkpoint can hold.
+    """
+    rate: str = "numpy"
+
+    def optimizer(self, params):
+        optimizer = torch.optim.RMSprop(params, lr=np.float64(self.lr), momentum=0.5)
+        if self.rate == "object":
+            optimizer.param_groups[0]["extra"] = object()
+        return optimizer
+'''
+
+
+def test_a_trainer_with_torchs_optimiser_alone_resumes_bit_for_bit(write_plugin, registry_with, train) -> None:
+    plugins = registry_with(write_plugin("plain", TORCH_ONLY, kind="trainer").parent.parent)
+    job = ("dataset=moons", "model=mlp", "trainer=plain", "trainer.max_steps=230", "checkpoint_every=70")
+    stopped = train(*job, plugins=plugins, stop=StopAfter(150))
+    at = stopped.read()["steps"]
+    assert train(*job, plugins=plugins).read()["resumed_from"] == [at]
+    assert files(stopped) == files(train(*job, plugins=plugins, runs="b"))
+
+
+def test_a_state_that_no_checkpoint_can_hold_fails_at_once_with_the_reason(write_plugin, registry_with, train) -> None:
+    plugins = registry_with(write_plugin("plain", TORCH_ONLY, kind="trainer").parent.parent)
+    run = train("dataset=moons", "trainer=plain", "trainer.rate=object", plugins=plugins)
+    assert run.status == "failed"
+    assert "holds tensors and plain numbers, not object" in run.read()["error"]["message"]

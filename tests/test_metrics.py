@@ -30,9 +30,12 @@ def test_numbers_come_back_bit_for_bit(tmp_path: Path, dtype: torch.dtype, digit
 def test_a_cut_forgets_what_came_after_and_goes_on_from_there(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path / "m.csv", ["x"], 9)
     metrics.append([(0, {"x": 0.0})])
-    size = metrics.sync()
+    size, digest = metrics.sync()
     metrics.append([(1, {"x": 1.0})])
+    assert metrics.holds(size, digest)
+    assert not metrics.holds(size - 1, digest)
     metrics.cut(size)
+    assert metrics.sync() == (size, digest)
     metrics.append([(2, {"x": 2.0})])
     metrics.close()
     assert read_rows(tmp_path / "m.csv") == [(0, {"x": 0.0}), (2, {"x": 2.0})]

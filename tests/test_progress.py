@@ -41,9 +41,9 @@ def test_elsewhere_there_is_a_plain_line_now_and_then(monkeypatch, capsys: pytes
     shown.show(4, [(4, {"train/loss": 0.25, "val/accuracy": 0.9})])
     shown.close()
     assert capsys.readouterr().err.splitlines() == [
-        "job: goes on from step 2",
-        "job  step 3/10  train/loss 0.5",
-        "job  step 4/10  train/loss 0.25  val/accuracy 0.9",
+        "nnexp: job: goes on from step 2",
+        "nnexp: job  step 3/10  train/loss 0.5",
+        "nnexp: job  step 4/10  train/loss 0.25  val/accuracy 0.9",
     ]
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 import yaml
 
-from nnexp import record
+from nnexp import provenance, record
 from nnexp.errors import RecordError
 from nnexp.record import Index, Run, create, refer, slug
 
@@ -51,6 +51,22 @@ def test_a_new_directory_is_whole_and_holds_plain_values(job) -> None:
     assert facts["status"] == "new"
     assert facts["versions"]["torch"].startswith(torch.__version__.split("+")[0])
     assert sorted(os.listdir(run.path.parent)) == [run.path.name]
+
+
+def test_a_job_that_another_process_began_under_another_experiment_is_not_begun_again(job) -> None:
+    first = create(job, "ab" * 32)
+    assert create(replace(job, experiment="question"), "ab" * 32).path == first.path
+
+
+def test_what_a_killed_process_left_half_written_is_removed(job) -> None:
+    run = create(job, "ab" * 32)
+    litter = [run.path / ".last.ckpt.123", run.path.parent / ".new-abababab-123"]
+    litter[0].write_text("half")
+    litter[1].mkdir()
+    run.lock()
+    run.unlock()
+    create(job, "cd" * 32)
+    assert not any(path.exists() for path in litter)
 
 
 def test_two_jobs_that_share_eight_digits_get_two_directories(job) -> None:
@@ -123,7 +139,7 @@ def test_a_job_met_under_another_experiment_is_recorded_by_reference(job) -> Non
 def test_git_state_is_none_outside_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert record.git_state() is None
+    assert provenance.git_state() is None
 
 
 def test_git_state_names_the_commit_and_whether_files_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +147,7 @@ def test_git_state_names_the_commit_and_whether_files_differ(tmp_path: Path, mon
     (tmp_path / "file").write_text("a")
     who = ("-c", "user.name=n", "-c", "user.email=e")
     for words in (("init", "-q"), ("add", "file"), (*who, "commit", "-qm", "m")):
-        record._git(*words)
-    assert record.git_state() == {"commit": record._git("rev-parse", "HEAD"), "dirty": False}
+        provenance._git(*words)
+    assert provenance.git_state() == {"commit": provenance._git("rev-parse", "HEAD"), "dirty": False}
     (tmp_path / "file").write_text("b")
-    assert record.git_state()["dirty"] is True
+    assert provenance.git_state()["dirty"] is True

@@ -1,0 +1,35 @@
+"""Where a run's numbers come from: versions, commit, machine, command."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("nnexp", "torch", "pytorch-lightning", "hydra-core", "tensorboard", "numpy")
+
+
+def provenance(device: str) -> dict[str, Any]:
+    """Where a run's numbers come from."""
+    versions = {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+    process = {"host": socket.gethostname(), "pid": os.getpid(), "command": [Path(sys.argv[0]).name, *sys.argv[1:]]}
+    return {"versions": versions, "git": git_state(), "platform": platform.platform(), "device": device, **process}
+
+
+def git_state() -> dict[str, Any] | None:
+    """Commit and dirty flag of the working directory, or None outside a repository."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        return {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(*arguments: str) -> str:
+    result = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, timeout=10)
+    return result.stdout.strip()

@@ -1,0 +1,31 @@
+"""Words for a person, on stderr. That nobody reads them any more stops no training."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+
+def tell(message: str) -> None:
+    """One line."""
+    with contextlib.suppress(OSError, ValueError):  # a closed pipe, a full disk, a closed stream
+        print(f"nnexp: {message}", file=sys.stderr, flush=True)
+
+
+def answer(text: str) -> None:
+    """What was asked for, on stdout. Where it cannot be written, the work that it tells of is done all the same."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        tell(f"{error.strerror} on stdout.")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def open_streams() -> None:
+    """Put the null device where stdin, stdout or stderr is closed, so that no run file takes its number."""
+    while (handle := os.open(os.devnull, os.O_RDWR)) < 3:
+        pass
+    os.close(handle)
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  # open as long as the process
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
