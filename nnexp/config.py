@@ -31,14 +31,14 @@ class Settings:
     Args:
         seed: initial weights and batch order; `model.seed` and `trainer.seed` set one of them apart.
         device: where to train; auto is cuda where there is one.
-        precision: bits of a weight.
+        precision: bits of a number; bf16 computes in bfloat16 what is safe, on weights of 32 bits.
         runs: folder of the run directories.
         checkpoint_every: updates between checkpoints; changes no number.
     """
 
     seed: Annotated[int, Range(min=0)] = 0
     device: Literal["cpu", "cuda", "mps", "auto"] = "cpu"
-    precision: Literal[32, 64] = 32
+    precision: Literal[32, 64, "bf16"] = 32
     runs: str = "runs"
     checkpoint_every: Annotated[int, Range(min=1)] = 1000
 

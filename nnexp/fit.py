@@ -86,18 +86,18 @@ class Training(pl.LightningModule):
             writer.rows(error.rows)
             writer.diverge(error)
             return False
-        is_end = lane.step == self.max_steps
-        if lane.step == end and (is_end or end % self.eval_every == 0):
+        if lane.step == end and (end == self.max_steps or end % self.eval_every == 0):
             rows[-1][1].update(lane.evaluate("val"))
-            if is_end:
+            lane.observe(rows[-1][1]["val/loss"])
+            if lane.is_ended:
                 rows[-1][1].update(lane.evaluate("test"))
         writer.rows(rows)
         self.progress.show(lane.step, rows)
-        if lane.step == end and end % self.checkpoint_every == 0 and not is_end:
-            writer.checkpoint()
-        if is_end:
+        if lane.is_ended:
             finish(writer, rows[-1][1])
-        return not is_end
+        elif lane.step == end and end % self.checkpoint_every == 0:
+            writer.checkpoint()
+        return not lane.is_ended
 
 
 def guarded(writer: Writer, stop: Stop, action: Callable[[], bool]) -> bool:
@@ -169,13 +169,13 @@ def _open(planned: Planned, registry: Registry, device: torch.device, stop: Stop
 def _start(writer: Writer) -> bool:
     """Row 0, before any training. False where the lane is already at its end."""
     lane = writer.lane
-    is_end = lane.step == lane.trainer.max_steps
     if writer.is_fresh:
-        row = lane.evaluate("val") | (lane.evaluate("test") if is_end else {})
+        row = lane.evaluate("val") | (lane.evaluate("test") if lane.is_ended else {})
+        lane.observe(row["val/loss"])
         writer.rows([(0, row)])
-        if is_end:
+        if lane.is_ended:
             finish(writer, row)
-    return not is_end
+    return not lane.is_ended
 
 
 def _abandon(training: Training, error: BaseException, stop: Stop) -> None:
@@ -198,7 +198,7 @@ def torch_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _trainer(device: torch.device, precision: int) -> pl.Trainer:
+def _trainer(device: torch.device, precision: int | str) -> pl.Trainer:
     return pl.Trainer(
         accelerator={"cuda": "gpu"}.get(device.type, device.type),
         devices=1,

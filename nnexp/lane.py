@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,17 +23,21 @@ from nnexp.update import clip, make_update
 from nnexp.weights import FlatWeights
 
 POINTS = 200
-DTYPES = {32: torch.float32, 64: torch.float64}
+DTYPES = {32: torch.float32, 64: torch.float64, "bf16": torch.float32}
 Row = tuple[int, dict[str, float]]
 
 
 @contextmanager
-def precision(dtype: torch.dtype) -> Iterator[None]:
-    """Real numbers that a model makes itself, such as one-hot tokens, have the precision of its weights."""
+def arithmetic(precision: int | str, device: torch.device) -> Iterator[None]:
+    """Real numbers that a model makes itself, such as one-hot tokens, have the precision of its weights; with bf16
+    the operations for which that is safe are computed in it, on weights of 32 bits.
+    """
     before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
+    torch.set_default_dtype(DTYPES[precision])
     try:
-        yield
+        # Without its cache, which would keep the weights of the chunk's first update.
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False):
+            yield
     finally:
         torch.set_default_dtype(before)
 
@@ -74,7 +79,8 @@ class Lane:
     def __init__(self, job: Job, registry: Registry, device: torch.device, stopped: Callable[[], bool]) -> None:
         self.job, self.stopped = job, stopped
         self.step = 0
-        self.dtype = dtype = DTYPES[job.settings.precision]
+        self.arithmetic = partial(arithmetic, job.settings.precision, device)
+        dtype = DTYPES[job.settings.precision]
         with seeded(derive(0, "import")):  # what a module draws when it is imported is the same for every job
             classes = {choice.kind: registry.get(choice.kind, choice.name).load() for choice in job.choices}
         self.data, splits = make_dataset(job, classes["dataset"])
@@ -89,6 +95,7 @@ class Lane:
         with seeded(derive(job.trainer.seed, "optimizer")):
             self.update = make_update(self.trainer, self.weights)
         self.batches = Batches(self.splits["train"], self.trainer.batch_size, derive(job.trainer.seed, "order"))
+        self.best, self.waited = math.inf, 0
         self.stride = math.ceil(self.trainer.max_steps / POINTS) or 1
 
     @property
@@ -101,6 +108,17 @@ class Lane:
         layers = [f"grad_norm/{layer}" for layer in self.weights.layers]
         evaluated = [f"{split}/{name}" for split in ("val", "test") for name in metric_names(self.data)]
         return ["train/loss", "grad_norm", "lr", *layers, *evaluated]
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether training is over: the last step, or no better validation loss for as long as `patience` allows."""
+        patience = self.trainer.patience
+        return self.step == self.trainer.max_steps or (patience is not None and self.waited >= patience)
+
+    def observe(self, val_loss: float) -> None:
+        """Take note of an evaluation."""
+        self.waited = 0 if val_loss < self.best else self.waited + 1
+        self.best = min(self.best, val_loss)
 
     def is_recorded(self, step: int) -> bool:
         """Whether a step has layer norms and learning rate: a bounded number have, with the first and the last."""
@@ -135,7 +153,7 @@ class Lane:
         """The hot path: no number leaves the device here."""
         buffer = Buffer(self.step + 1)
         module, data, weights, clip_norm = self.module, self.data, self.weights, self.trainer.clip_norm
-        with self.generators.active(), precision(self.dtype):
+        with self.generators.active(), self.arithmetic():
             for x, y, *lengths in self.batches.take(self.step + 1, count):
                 if pausable and self.stopped():
                     break
@@ -145,7 +163,7 @@ class Lane:
                 flat = torch.cat([g.reshape(-1) for g in grads])
                 norm = torch.linalg.vector_norm(flat)
                 if self.is_recorded(step):
-                    buffer.layer_norms.append((step, self.update.lr, weights.layer_norms(grads)))
+                    buffer.layer_norms.append((step, self.update.lr(step), weights.layer_norms(grads)))
                 self.update.step(clip(flat, norm, clip_norm), step)
                 buffer.losses.append(value.detach())
                 buffer.norms.append(norm)
@@ -155,7 +173,7 @@ class Lane:
     def _explain(self, rows: list[Row]) -> str:
         step, row = rows[-1]
         x, y, *lengths = next(self.batches.take(step, 1))
-        with self.generators.active(), precision(self.dtype):
+        with self.generators.active(), self.arithmetic():
             where = explain(self.module, self.weights, lambda: loss(self.module(x, *lengths), y, self.data))
         last = f" The last finite gradient norm was {rows[-2][1]['grad_norm']:.3g}." if len(rows) > 1 else ""
         if math.isfinite(row["train/loss"] + row["grad_norm"]):
@@ -166,7 +184,7 @@ class Lane:
     def evaluate(self, split: str) -> dict[str, float]:
         """Metrics of a split, `<split>/<name>`; training goes on as if nothing had been evaluated."""
         self.module.eval()
-        with seeded(derive(self.job.model.seed, "evaluation")), precision(self.dtype):
+        with seeded(derive(self.job.model.seed, "evaluation")), self.arithmetic():
             result = evaluate(self.module, self.splits[split], self.data)
         self.module.train()
         return {f"{split}/{name}": value for name, value in result.items()}
@@ -175,6 +193,7 @@ class Lane:
         """All that training goes on from, as tensors and plain numbers. Batches need only the step."""
         return {
             "step": self.step,
+            "patience": [self.best, self.waited],
             "weights": {name: value.detach().clone() for name, value in self.module.state_dict().items()},
             "optimizer": self.update.state(),
             "generators": self.generators.state,
@@ -183,6 +202,7 @@ class Lane:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a state, as if training had never stopped."""
         self.step = state["step"]
+        self.best, self.waited = state["patience"]
         with torch.no_grad():
             self.module.load_state_dict(state["weights"])
         self.update.restore(state["optimizer"])

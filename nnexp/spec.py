@@ -6,9 +6,9 @@ Shapes: B rows of a batch, T positions of a sequence, C channels, F features, P 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class DataSpec:
     @property
     def channels(self) -> int:
         """Numbers per position of that sequence."""
-        return self.vocab if self.kind == "tokens" else prod(self.shape) // self.max_length
+        return self.vocab if self.kind == "tokens" else math.prod(self.shape) // self.max_length
 
     @property
     def features(self) -> int:
@@ -130,6 +130,9 @@ class Trainer:
         weight_decay: L2 penalty, added to the gradient as `weight_decay * weight`.
         clip_norm: largest norm of the whole gradient; null does not clip.
         eval_every: updates between evaluations on the validation split.
+        patience: evaluations without a lower validation loss after which training ends; null trains to max_steps.
+        warmup_steps: updates over which the learning rate rises to lr, in equal steps.
+        schedule: constant keeps it there, cosine lets it fall to almost zero at max_steps.
     """
 
     max_steps: Annotated[int, Range(min=0)] = 4000
@@ -138,6 +141,18 @@ class Trainer:
     weight_decay: Annotated[float, Range(min=0), PerLane] = 0.0
     clip_norm: Annotated[float, Range(above=0), PerLane] | None = None
     eval_every: Annotated[int, Range(min=1)] = 100
+    patience: Annotated[int, Range(min=1)] | None = None
+    warmup_steps: Annotated[int, Range(min=0)] = 0
+    schedule: Literal["constant", "cosine"] = "constant"
+
+    def lr_factor(self, step: int) -> float:
+        """What lr is multiplied by at an update, counted from 1 (cosine: Loshchilov & Hutter, arXiv:1608.03983)."""
+        if step <= self.warmup_steps:
+            return step / self.warmup_steps
+        if self.schedule == "constant":
+            return 1.0
+        done = (step - 1 - self.warmup_steps) / (self.max_steps - self.warmup_steps)
+        return 0.5 + 0.5 * math.cos(math.pi * done)
 
     def optimizer(self, params: Iterable[Tensor]) -> torch.optim.Optimizer:
         """The same update as an optimiser of torch."""

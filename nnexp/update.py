@@ -34,14 +34,13 @@ class PureUpdate:
             grads,
             self.optimizer_state,
             step,
-            lr=self.trainer.lr,
+            lr=self.lr(step),
             weight_decay=self.trainer.weight_decay,
         )
         self.weights.set(new)
 
-    @property
-    def lr(self) -> float:
-        return self.trainer.lr
+    def lr(self, step: int) -> float:
+        return self.trainer.lr * self.trainer.lr_factor(step)
 
     def state(self) -> dict[str, Any]:
         return dict(self.optimizer_state)
@@ -58,14 +57,21 @@ class TorchUpdate:
         self.weights = weights
         self.optimizer = trainer.optimizer(weights.params)
         self.sizes = [p.numel() for p in weights.params]
+        self.trainer = trainer
+        self.is_scheduled = trainer.warmup_steps > 0 or trainer.schedule != "constant"
+        self.lrs = [group["lr"] for group in self.optimizer.param_groups]
 
     def step(self, grads: Tensor, step: int) -> None:
         for p, part in zip(self.weights.params, grads.split(self.sizes), strict=True):
             p.grad = part.view(p.shape)
+        if self.is_scheduled:
+            for group, lr in zip(self.optimizer.param_groups, self.lrs, strict=True):
+                group["lr"] = lr * self.trainer.lr_factor(step)
         self.optimizer.step()
 
-    @property
-    def lr(self) -> float:
+    def lr(self, step: int) -> float:
+        if self.is_scheduled:
+            return float(self.lrs[0] * self.trainer.lr_factor(step))
         return float(self.optimizer.param_groups[0]["lr"])
 
     def state(self) -> dict[str, Any]:

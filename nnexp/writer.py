@@ -19,7 +19,7 @@ from nnexp.registry import plugin_files
 
 FLUSH_SECONDS = 5.0
 EVALUATION_POINTS = 250
-DIGITS = {32: 9, 64: 17}
+DIGITS = {32: 9, 64: 17, "bf16": 9}
 
 
 class Writer:
@@ -110,7 +110,9 @@ class Writer:
     def finish(self, metrics: dict[str, float]) -> None:
         """Seal a run that reached its last step."""
         self._save_model()
-        self._seal(status="finished", metrics={name: v if math.isfinite(v) else None for name, v in metrics.items()})
+        early = self.lane.step < self.lane.trainer.max_steps
+        plain = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        self._seal(status="finished", stopped_early=early, metrics=plain)
 
     def diverge(self, error: NnexpError) -> None:
         """Seal a run whose loss is no longer finite; model.pt holds the weights from before that update."""

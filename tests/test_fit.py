@@ -313,3 +313,41 @@ def test_a_state_that_no_checkpoint_can_hold_fails_at_once_with_the_reason(write
     run = train("dataset=moons", "trainer=plain", "trainer.rate=object", plugins=plugins)
     assert run.status == "failed"
     assert "holds tensors and plain numbers, not object" in run.read()["error"]["message"]
+
+
+def test_patience_ends_training_early_and_a_resume_remembers_it(fit_with) -> None:
+    job = ("dataset=moons", "model=mlp", "trainer.max_steps=2000", "trainer.eval_every=10", "trainer.patience=3")
+    run = fit_with(*job, runs="a")
+    losses = {step: row["val/loss"] for step, row in read_rows(run.path / "metrics.csv") if "val/loss" in row}
+    facts = run.read()
+    best = min(losses, key=losses.get)
+    assert (facts["status"], facts["stopped_early"]) == ("finished", True)
+    assert facts["steps"] == max(losses) == best + 30 < 2000
+    assert "test/loss" in read_rows(run.path / "metrics.csv")[-1][1]
+    stopped = fit_with(*job, runs="b", stop=StopAfter(best + 15))
+    assert stopped.status == "interrupted"
+    assert files(fit_with(*job, runs="b")) == files(run)
+
+
+@pytest.mark.parametrize("model", ["mlp", "lstm", "cnn", "vit"])
+def test_bf16_trains_on_weights_of_32_bits_and_resumes_bit_for_bit(fit_with, model: str) -> None:
+    job = ("dataset=moons", f"model={model}", "precision=bf16", "trainer.max_steps=60")
+    run = fit_with(*job, runs="a")
+    rows = read_rows(run.path / "metrics.csv")
+    assert rows[-1][1]["val/loss"] < rows[0][1]["val/loss"]
+    assert {t.dtype for t in load(run.path / "model.pt")["weights"].values()} == {torch.float32}
+    assert (
+        rows[1][1]["train/loss"] != read_rows(fit_with(*job, "precision=32").path / "metrics.csv")[1][1]["train/loss"]
+    )
+    fit_with(*job, runs="b", stop=StopAfter(30))
+    assert files(fit_with(*job, runs="b")) == files(run)
+
+
+def test_a_learning_rate_schedule_is_in_the_metrics(fit_with) -> None:
+    run = fit_with(
+        "dataset=moons", "model=mlp", "trainer.max_steps=100", "trainer.warmup_steps=10", "trainer.schedule=cosine"
+    )
+    rates = {step: row["lr"] for step, row in read_rows(run.path / "metrics.csv") if "lr" in row}
+    assert rates[5] == pytest.approx(0.005)
+    assert rates[11] == pytest.approx(0.01)
+    assert rates[100] < 1e-5

@@ -1,6 +1,7 @@
 """One update through pure functions or through an optimiser of torch, and clipping."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -155,15 +156,50 @@ def _tensors(state: object) -> list[torch.Tensor]:
 
 @by_trainer
 def test_the_learning_rate_is_the_trainers(trainer):
-    assert make_update(trainer, _weights()).lr == 0.01
+    assert make_update(trainer, _weights()).lr(1) == 0.01
 
 
 def test_the_learning_rate_is_what_the_optimiser_uses_now():
     update = make_update(TRAINERS[0], _weights())
     update.optimizer.param_groups[0]["lr"] = 0.003
-    assert update.lr == 0.003
+    assert update.lr(1) == 0.003
 
 
 def test_a_trainer_without_an_optimiser_says_what_it_must_define():
     with pytest.raises(TypeError, match=r"Bare must define optimizer\(params\)"):
         make_update(type("Bare", (Trainer,), {})(), _weights())
+
+
+class TorchDescent(Trainer):
+    def optimizer(self, params):
+        return torch.optim.SGD(params, lr=self.lr)
+
+
+class PureDescent(Trainer):
+    def init(self, weights):
+        return {}
+
+    def update(self, weights, grads, state, step, *, lr, weight_decay):
+        return weights - lr * grads, state
+
+
+HALF = 0.25 * 2**0.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "factors"),
+    [
+        ({}, [1.0] * 8),
+        ({"warmup_steps": 4}, [0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0]),
+        ({"schedule": "cosine"}, [0.5 + 0.5 * math.cos(math.pi * k / 8) for k in range(8)]),
+        ({"warmup_steps": 4, "schedule": "cosine"}, [0.25, 0.5, 0.75, 1.0, 1.0, 0.5 + HALF, 0.5, 0.5 - HALF]),
+    ],
+)
+@pytest.mark.parametrize("trainer", [TorchDescent, PureDescent])
+def test_the_learning_rate_follows_the_schedule_and_so_do_the_steps(trainer, settings, factors):
+    update = make_update(trainer(max_steps=8, lr=0.5, **settings), _weights())
+    for step, factor in enumerate(factors, 1):
+        before = update.weights.vector.clone()
+        assert update.lr(step) == pytest.approx(0.5 * factor)
+        update.step(torch.ones_like(before), step)
+        torch.testing.assert_close(update.weights.vector, before - 0.5 * factor, rtol=0, atol=1e-12)

@@ -1,6 +1,10 @@
-"""Stochastic gradient descent (Robbins & Monro, 1951, doi:10.1214/aoms/1177729586): w_t = w_{t-1} - lr * g.
+"""Stochastic gradient descent (Robbins & Monro, 1951, doi:10.1214/aoms/1177729586), with the momentum of Polyak (1964,
+doi:10.1016/0041-5553(64)90137-5).
 
-Departs from the paper in keeping the learning rate constant.
+    v_t = momentum * v_{t-1} + g,  w_t = w_{t-1} - lr * v_t
+
+Departs from Robbins & Monro in a learning rate that need not fall, and from Polyak, as torch.optim.SGD does, in the
+place of lr, which scales the whole velocity.
 """
 
 from dataclasses import dataclass
@@ -15,17 +19,25 @@ from nnexp import PerLane, Range, Trainer, trainer
 @trainer
 @dataclass(kw_only=True)
 class SGD(Trainer):
-    """Steps straight down the gradient of each batch."""
+    """Steps down the gradient of each batch, or down a running sum of gradients.
+
+    Args:
+        momentum: what is left of the running sum after a step; 0 keeps none.
+    """
 
     lr: Annotated[float, Range(above=0), PerLane] = 0.1
+    momentum: Annotated[float, Range(min=0, below=1)] = 0.0
 
     def optimizer(self, params):
-        return torch.optim.SGD(params, lr=self.lr, weight_decay=self.weight_decay)
+        return torch.optim.SGD(params, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
 
     def init(self, weights: Tensor) -> dict[str, Tensor]:
-        return {}
+        return {"velocity": torch.zeros_like(weights)} if self.momentum else {}
 
     def update(self, weights, grads, state, step, *, lr, weight_decay):
         if not (isinstance(weight_decay, float) and weight_decay == 0):
             grads = grads + weight_decay * weights
-        return weights - lr * grads, state
+        if not self.momentum:
+            return weights - lr * grads, state
+        velocity = self.momentum * state["velocity"] + grads
+        return weights - lr * velocity, {"velocity": velocity}
