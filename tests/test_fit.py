@@ -336,9 +336,9 @@ def test_bf16_trains_on_weights_of_32_bits_and_resumes_bit_for_bit(fit_with, mod
     rows = read_rows(run.path / "metrics.csv")
     assert rows[-1][1]["val/loss"] < rows[0][1]["val/loss"]
     assert {t.dtype for t in load(run.path / "model.pt")["weights"].values()} == {torch.float32}
-    assert (
-        rows[1][1]["train/loss"] != read_rows(fit_with(*job, "precision=32").path / "metrics.csv")[1][1]["train/loss"]
-    )
+    full = read_rows(fit_with(*job, "precision=32").path / "metrics.csv")
+    assert 0 < abs(rows[1][1]["train/loss"] - full[1][1]["train/loss"]) < 0.05
+    assert rows[-1][1]["val/loss"] == pytest.approx(full[-1][1]["val/loss"], abs=0.1)
     fit_with(*job, runs="b", stop=StopAfter(30))
     assert files(fit_with(*job, runs="b")) == files(run)
 
