@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nnexp.config import Job
-from nnexp.data import Batches, Split, check_split, evaluate, loss, metric_names, to_device
+from nnexp.data import Batches, check_split, evaluate, loss, metric_names, to_device
 from nnexp.diagnose import explain
 from nnexp.errors import Diverged, NnexpError
 from nnexp.registry import Registry
@@ -83,7 +83,9 @@ class Lane:
         dtype = DTYPES[job.settings.precision]
         with seeded(derive(0, "import")):  # what a module draws when it is imported is the same for every job
             classes = {choice.kind: registry.get(choice.kind, choice.name).load() for choice in job.choices}
-        self.data, splits = make_dataset(job, classes["dataset"])
+        self.dataset = make_dataset(job, classes["dataset"])
+        self.data: DataSpec = self.dataset.spec
+        splits = {name: getattr(self.dataset, name) for name in ("train", "val", "test")}
         self.splits = {name: to_device(split, dtype, device) for name, split in splits.items()}
         with seeded(derive(job.trainer.seed, "trainer")):
             self.trainer: Trainer = classes["trainer"](**job.trainer.values)
@@ -209,14 +211,13 @@ class Lane:
         self.generators.state = state["generators"]
 
 
-def make_dataset(job: Job, made: Any) -> tuple[DataSpec, dict[str, Split]]:
+def make_dataset(job: Job, made: Any) -> Any:
     """A job's data, drawn from `dataset.seed` alone. Raises NnexpError where the plugin breaks its contract."""
     with seeded(derive(job.dataset.seed, "dataset")):
         dataset = made(generator(job.dataset.seed, "data"), **job.dataset.values)
     spec = getattr(dataset, "spec", None)
     if not isinstance(spec, DataSpec):
         raise NnexpError(f"dataset '{job.dataset.name}' must set self.spec to a DataSpec.")
-    splits = {name: getattr(dataset, name, ()) for name in ("train", "val", "test")}
-    for name, split in splits.items():
-        check_split(name, split, spec)
-    return spec, splits
+    for name in ("train", "val", "test"):
+        check_split(name, getattr(dataset, name, ()), spec)
+    return dataset

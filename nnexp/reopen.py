@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
@@ -26,6 +27,7 @@ class Loaded:
     """What `nnexp.load` gives: `model(x)` of a row of `test` is what the run's own metrics were computed from."""
 
     job: Job
+    dataset: Any
     model: torch.nn.Module
     data: DataSpec
     train: Split
@@ -53,4 +55,4 @@ def load(path: str | Path) -> Loaded:
         warnings.warn(f"{run.path} was trained with other code than is installed now.", stacklevel=2)
     lane = Lane(job, registry, torch.device("cpu"), lambda: False)
     lane.module.load_state_dict(load_weights(run.path / MODEL)["weights"])
-    return Loaded(job, lane.module.eval(), lane.data, **lane.splits)
+    return Loaded(job, lane.dataset, lane.module.eval(), lane.data, **lane.splits)
