@@ -16,9 +16,9 @@ from nnexp.config import Job, make_job
 from nnexp.data import Split
 from nnexp.errors import RecordError
 from nnexp.fingerprint import fingerprint
-from nnexp.lane import Lane
+from nnexp.lane import Lane, make_dataset
 from nnexp.record import Run
-from nnexp.registry import discover
+from nnexp.registry import Registry, discover
 from nnexp.spec import DataSpec
 
 
@@ -33,6 +33,11 @@ class Loaded:
     train: Split
     val: Split
     test: Split
+
+
+def make_data(job: Job, registry: Registry) -> Any:
+    """The dataset of a job, as it was made for its training."""
+    return make_dataset(job, registry.get("dataset", job.dataset.name).load())
 
 
 def load(path: str | Path) -> Loaded:

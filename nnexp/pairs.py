@@ -1,0 +1,129 @@
+"""python -m nnexp.pairs dataset=A,B model=C,D: every dataset with every model, beside what needs no model at all.
+
+The baseline of classes is the share of the commonest one; of values, the variance; of a next character, the unigram
+and bigram frequencies of the training text, of which the better counts. Prints a table in Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nnexp.config import Job
+from nnexp.data import Split
+from nnexp.errors import NnexpError
+from nnexp.launcher import launch
+from nnexp.plan import Planned, plan
+from nnexp.registry import Registry, discover
+from nnexp.reopen import make_data
+from nnexp.spec import DataSpec
+from nnexp.stop import Stop
+from nnexp.sweeper import compose_jobs
+from nnexp.tell import answer, tell
+
+
+def baselines(data: DataSpec, train: Split, test: Split) -> dict[str, tuple[str, float]]:
+    """For each metric that the table shows, a name and the value that a model must beat."""
+    if data.per_step and data.target == "class":
+        return {f"{name}/loss": text_baseline(data, train, split) for name, split in (("train", train), ("test", test))}
+    if data.target == "class":
+        return {"test/accuracy": ("majority", int(test[1].long().bincount().max()) / len(test[1]))}
+    return {"test/loss": ("variance", float(test[1].var()))}
+
+
+def text_baseline(data: DataSpec, train: Split, split: Split) -> tuple[str, float]:
+    """The better of unigram and bigram frequencies with one added to each count, in nats per prediction."""
+    pairs = train[0].long().flatten() * data.outputs + train[1].long().flatten()
+    counts = pairs.bincount(minlength=data.vocab * data.outputs).double().view(data.vocab, data.outputs) + 1
+    unigram, bigram = counts.sum(0) / counts.sum(), counts / counts.sum(1, keepdim=True)
+    seen, target = split[0].long().flatten(), split[1].long().flatten()
+    losses = {"unigram": -unigram[target].log().mean(), "bigram": -bigram[seen, target].log().mean()}
+    name = min(losses, key=lambda key: float(losses[key]))
+    return name, float(losses[name])
+
+
+def rows(finished: Sequence[Planned], registry: Registry) -> list[list[str]]:
+    """The table: for each dataset and metric the baseline, and each model's mean over seeds."""
+    models = list(dict.fromkeys(item.job.model.name for item in finished))
+    groups: dict[tuple[Any, ...], list[Planned]] = {}
+    for item in finished:
+        dataset = item.job.dataset
+        groups.setdefault((dataset.name, *map(str, dataset.values.values())), []).append(item)
+    table = [["dataset", "metric", "baseline", *models], ["---"] * (3 + len(models))]
+    for items in groups.values():
+        made = make_data(items[0].job, registry)
+        for metric, (name, value) in baselines(made.spec, made.train, made.test).items():
+            cells = [_cell(items, model, metric, value) for model in models]
+            table.append([title(items[0].job, registry), metric, f"{name} {value:.3f}", *cells])
+    return table
+
+
+def title(job: Job, registry: Registry) -> str:
+    """The dataset's name, and the values in which it differs from its defaults."""
+    defaults = registry.get("dataset", job.dataset.name).defaults
+    changed = [str(Path(str(v)).name) for key, v in job.dataset.values.items() if v != defaults[key]]
+    return " ".join([job.dataset.name, *changed])
+
+
+def _cell(items: Sequence[Planned], model: str, metric: str, baseline: float) -> str:
+    """Mean and spread over seeds; struck through where the baseline is not beaten."""
+    runs = [item.run.read() for item in items if item.job.model.name == model]
+    values = [run["metrics"][metric] for run in runs if run["status"] == "finished"]
+    if not values:
+        return "failed"
+    mean = statistics.mean(math.inf if value is None else value for value in values)
+    text = f"{mean:.3f}"
+    is_better = mean > baseline if metric.endswith("accuracy") else mean < baseline
+    return text if is_better else f"~~{text}~~"
+
+
+def markdown(table: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in table)
+
+
+def write(path: Path, text: str) -> None:
+    """Replace what stands between the markers `<!-- pairs -->` and `<!-- end of pairs -->` of a file."""
+    old = path.read_text(encoding="utf-8")
+    begin, end = "<!-- pairs -->\n", "<!-- end of pairs -->"
+    new = re.sub(f"{begin}.*?{end}", lambda _: f"{begin}{text}\n{end}", old, flags=re.DOTALL)
+    if begin not in old or end not in old:
+        raise NnexpError(f"{path} has no place for the table: a line {begin.strip()} and a line {end}.")
+    path.write_text(new, encoding="utf-8")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train the pairs that are not trained yet, and print or write the table."""
+    parser = argparse.ArgumentParser(prog="nnexp.pairs", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--write", type=Path, help="put the table between the markers of this file")
+    parser.add_argument("overrides", nargs="+", help="as for python -m nnexp -m; several dataset= may be given")
+    given = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    registry, stop = discover(), Stop()
+    try:
+        datasets = [text for text in given.overrides if text.startswith("dataset=")]
+        others = [text for text in given.overrides if text not in datasets]
+        jobs: list[Job] = []
+        for dataset in datasets or [""]:
+            jobs += compose_jobs([*dataset.split(), *others], registry, multirun=True)
+        with stop.handling():
+            finished = launch(plan(jobs, registry), registry, stop)
+        if stop.requested:
+            return stop.exit_code
+        text = markdown(rows(finished, registry))
+        write(given.write, text) if given.write else answer(text)
+    except NnexpError as error:
+        tell(str(error))
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
