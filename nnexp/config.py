@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from nnexp.errors import ConfigError, hint
+from nnexp.helps import read_helps, with_help
 from nnexp.reader import Reader
-from nnexp.registry import KINDS, Plugin, Registry, read_helps, with_help
+from nnexp.registry import KINDS, Plugin, Registry
 from nnexp.schema import Option, Parameter
 from nnexp.spec import Range
 

@@ -56,7 +56,7 @@ BROKEN = [
     ("syntax error", "x = 1\ndef f(:\n", ":2: invalid syntax"),
     ("not utf-8", b"x = '\xff\xfe'\n", "utf-8"),
     ("null bytes", b"x = 1\0\n", "null bytes"),
-    ("too deep", f"x = {'-' * 5000}1\n", "recursion"),
+    ("too deep", f"x = {'-' * 5000}1\n", "nested too deeply"),
     ("no class", "x = 1\n", ":1: a plugin is one class marked @model (from nnexp import model); found none."),
     ("two classes", model() + "@model\nclass B: ...\n", ":1: a plugin is one class marked @model"),
     ("wrong folder", model(decorator="@trainer"), ":4: @trainer in the folder of model plugins. Move"),
