@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -88,17 +87,17 @@ class Composer:
     def base(self, choices: Choices) -> tuple[dict[str, Any], dict[str, Any]]:
         """Plain unresolved values of a combination of choices, and the parameters of its sweep."""
         if choices not in self.composed:
-            where = " ".join(f"{group}={name}" for group, name in choices) or self.config_name
+            where = " ".join(f"{group}={name}" for group, name in choices) or f"config '{self.config_name}'"
             with config_errors(where):
-                self.composed[choices] = self._compose(choices)
+                self.composed[choices] = self._compose(choices, where)
         return self.composed[choices]
 
-    def _compose(self, choices: Choices) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _compose(self, choices: Choices, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
         overrides = [f"~{group}" if name is None else f"{group}={quoted(name)}" for group, name in choices]
         try:
             config = compose(self.config_name, overrides, return_hydra_config=True)
         except MissingConfigException as error:
-            self._explain(error)
+            self._explain(error, where)
             raise
         HydraConfig.instance().cfg = None
         params = plain_values(config.hydra.sweeper, resolve=True).get("params") or {}
@@ -106,18 +105,17 @@ class Composer:
         del plain["hydra"]
         if "experiment" in plain:
             advice = "It is chosen on the command line; a file of one begins with '# @package _global_'"
-            raise ConfigError(f"experiment: a file cannot hold this key. {advice}.")
+            raise ConfigError(f"{where}: experiment: a file cannot hold this key. {advice}.")
         return plain, params
 
-    def _explain(self, error: MissingConfigException) -> None:
+    def _explain(self, error: MissingConfigException, where: str) -> None:
         """Raise a ConfigError with the nearest name where a file chooses what there is not."""
         group, _, name = (error.missing_cfg_file or "").rpartition("/")
-        found = re.search(r"In '([^']+)'", str(error))
         if group in GROUPS:
             try:
                 self.check_choice(group, name)
             except ConfigError as reason:
-                raise ConfigError(f"{found[1]}: {reason}" if found else str(reason)) from None
+                raise ConfigError(f"{where}: {reason}") from None
 
     def check_choice(self, group: str, name: Any) -> None:
         """Raises ConfigError, with the nearest name, where there is no such choice."""

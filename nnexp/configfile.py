@@ -47,8 +47,11 @@ class ConfigFile(FileConfigSource):
 
 def one_line(error: BaseException) -> str:
     """The part of a message of Hydra, OmegaConf or YAML that says what is wrong, on one line; never empty."""
+    if isinstance(error, RecursionError):
+        return "it refers to itself, or is nested too deeply."
     text = str(error).split("Config search path")[0].split("See https://")[0]
     lines = [line.strip() for line in text.splitlines() if line.strip(" ^")]
+    lines = [line for line in lines if line != "full_key:" and not line.startswith(("object_type=", "reference_type="))]
     if "@experiment." in text:
         lines.append("An experiment needs '# @package _global_' as its first line.")
     return cut(" ".join(lines), 1000) or type(error).__name__
@@ -82,6 +85,7 @@ def check_size(text: str) -> None:
             raise ConfigError("a config is a mapping, KEY: VALUE on each line, and this file is none.")
         if isinstance(event, yaml.CollectionStartEvent):
             opened.append((event.anchor, count))
+            sizes.pop(event.anchor, None)
             count += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, start = opened.pop()

@@ -105,7 +105,7 @@ class Parameter:
         try:
             return first_fit(self.options, value)
         except ValueError:
-            meant = [] if isinstance(value, str) else [c for c in self.text_choices if _is_read_as(c, value)]
+            meant = self.mistaken_choices(value)
         if len(meant) == 1:
             return meant[0]
         large = " (an integer has at most 64 bits)" if isinstance(value, int) and not is_small(value) else ""
@@ -114,6 +114,10 @@ class Parameter:
     @property
     def text_choices(self) -> list[str]:
         return [choice for option in self.options for choice in option.choices if isinstance(choice, str)]
+
+    def mistaken_choices(self, value: Any) -> list[str]:
+        """The choices that become this value where they are typed without quotes."""
+        return [] if isinstance(value, str) else [choice for choice in self.text_choices if _is_read_as(choice, value)]
 
     @property
     def allowed(self) -> str:

@@ -143,10 +143,3 @@ def test_a_folder_of_configs_of_ones_own_is_searched(write_config, tmp_path, env
     assert (done.returncode, done.stderr) == (0, "")
     job = yaml.safe_load(done.stdout)
     assert (job["experiment"], job["model"]["hidden_size"]) == ("own", 5)
-
-
-def test_hydra_tells_how_it_composes_the_same_configs(tmp_path, environment):
-    done = run("-m", "nnexp", "--info", "defaults", "model=mlp", cwd=tmp_path, env=environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "mlp" in done.stdout
-    assert list(tmp_path.iterdir()) == []
