@@ -209,7 +209,7 @@ def _described(kind: str, path: Path, tree: ast.Module) -> Plugin:
     try:
         positional, parameters = reader.parameters(node.name)
     except RecursionError:
-        raise reader.fail(node, "a base or a type in this file refers to itself.") from None
+        raise reader.fail(node, "a base or a type in this file refers to itself, or is nested too deeply.") from None
     if len(positional) != len(FACTS[kind]):
         wanted = f"__init__(self, {', '.join([*FACTS[kind], '*', '...'])})"
         raise reader.fail(node, f"a {kind} is made as {wanted}; parameters after * are its configuration.")

@@ -52,6 +52,15 @@ WRONG = [
     (["-m", "seed=1,2", "model=lstmm"], "Did you mean 'lstm'?"),
     (["--config-dir", "nowhere"], "--config-dir nowhere: there is no such folder"),
     (["--config-name", "confg"], "confg"),
+    (["--info", "defaults"], "--help"),
+    (["-sc", "install=bash"], "--help"),
+    (["-c"], "--cfg/-c: expected one argument"),
+    (["runs=''"], "runs='': runs cannot lie there: a folder has a name"),
+    ([f"runs={'x' * 300}"], "a name has at most 255 bytes"),
+    ([f"runs=a/{'x' * 300}/b"], "a name has at most 255 bytes"),
+    (["runs='a\0b'"], "runs cannot lie there"),
+    ([f"runs={sys.executable}"], "runs cannot lie there: "),
+    ([f"runs={sys.executable}/x"], "runs cannot lie there: "),
 ]
 GOOD = {
     "help": ["--help"],
