@@ -6,8 +6,9 @@ import argparse
 import os
 import warnings
 from collections.abc import Sequence
+from typing import NoReturn
 
-from nnexp.errors import NnexpError
+from nnexp.errors import ConfigError, NnexpError, cut
 from nnexp.registry import KINDS, Registry, conf_dir, discover
 from nnexp.tell import answer, open_streams, tell
 
@@ -17,31 +18,34 @@ python -m nnexp -m [KEY=A,B,C | KEY='range(8)' ...]    train every point of a sw
 python -m nnexp.plugins [NAME]                         what can be chosen, and its keys"""
 
 
-def parser() -> argparse.ArgumentParser:
-    """Hydra's own flags, as far as they have a meaning here."""
-    result = argparse.ArgumentParser(prog="nnexp", usage=USAGE, add_help=False)
+class Parser(argparse.ArgumentParser):
+    """One whose errors are one line, as all others are."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{cut(message)}. --help shows what there is.")
+
+
+def parser() -> Parser:
+    """Hydra's own flags, as far as they have a meaning here: nothing that a config names is imported or run."""
+    result = Parser(prog="nnexp", usage=USAGE, add_help=False, allow_abbrev=False)
     result.add_argument("--help", "-h", action="store_true", help="this text")
     result.add_argument("--multirun", "-m", action="store_true", help="train every point of a sweep")
     result.add_argument("--cfg", "-c", choices=["job"], help="print the composed job instead of training it")
     result.add_argument("--config-name", "-cn", default="config", help="another primary config")
     result.add_argument("--config-dir", "-cd", help="a further folder of configs, such as your own experiments")
-    result.add_argument("--info", "-i", nargs="?", const="all", help="how Hydra composes: defaults, searchpath, ...")
-    result.add_argument("--shell-completion", "-sc", action="store_true", help='eval "$(nnexp -sc install=bash)"')
     result.add_argument("overrides", nargs="*", help="KIND=NAME or KEY=VALUE")
     return result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; gives its exit code: 0, 1 for a failed run, 2 for a bad command, 128 + signal."""
-    arguments = parser().parse_intermixed_args(argv)
     open_streams()
     try:
+        arguments = parser().parse_intermixed_args(argv)
         registry = discover()
         if arguments.help:
             answer(help_text(registry))
             return 0
-        if arguments.info or arguments.shell_completion:
-            return _hydra(registry)
         return _train(arguments, registry)
     except NnexpError as error:
         tell(str(error))
@@ -65,20 +69,6 @@ def help_text(registry: Registry) -> str:
     keys = [(f"{name}={p.default}", f"{p.help} ({p.allowed})") for name, p in settings_schema().items()]
     lines += [f"  {key:<22}{text}" for key, text in keys]
     return "\n".join(lines)
-
-
-def _hydra(registry: Registry) -> int:
-    """Hydra's own information about the same configs."""
-    import hydra
-
-    from nnexp.composer import store_schemas
-
-    store_schemas(registry)
-    try:
-        hydra.main(version_base="1.3", config_path=str(conf_dir().resolve()), config_name="config")(lambda _: None)()
-    except ValueError as error:
-        raise NnexpError(f"{error}. For example: -sc install=bash.") from None
-    return 0
 
 
 def _train(arguments: argparse.Namespace, registry: Registry) -> int:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.config_search_path import SearchPathElement
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Quote, QuotedString
-from hydra.errors import HydraException
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
+from hydra.core.plugins import Plugins
+from hydra.errors import MissingConfigException
 
 from nnexp.config import parameters_of, settings_schema
-from nnexp.errors import ConfigError, hint
+from nnexp.configfile import ConfigFile, one_line, plain_values
+from nnexp.errors import ConfigError, cut, hint
 from nnexp.registry import KINDS, Registry, conf_dir
 
 GROUPS = (*KINDS, "experiment")
+
+Choices = tuple[tuple[str, str | None], ...]
 
 
 def store_schemas(registry: Registry) -> None:
@@ -35,51 +37,88 @@ def store_schemas(registry: Registry) -> None:
     store.store("settings", {key: parameter.default for key, parameter in settings_schema().items()})
 
 
+@contextmanager
+def config_errors(where: str) -> Iterator[None]:
+    """Whatever goes wrong while Hydra or OmegaConf works is a ConfigError of one line."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:  # where a config surprises them they raise what Python does
+        raise ConfigError(f"{where}: {one_line(error)}") from error
+
+
 class Composer:
-    """Composes each combination of choices once, and remembers it."""
+    """Composes each combination of choices once, and remembers it.
+
+    Args:
+        registry: the plugins that can be chosen.
+        config_name: the primary config.
+        searchpath: folders of configs, looked into before the project's own.
+    """
 
     def __init__(self, registry: Registry, config_name: str, searchpath: tuple[str, ...]) -> None:
         self.registry = registry
         self.config_name = config_name
-        self.primary = str(conf_dir().resolve())
-        for folder in searchpath:  # a primary config of the user's own comes before ours
-            if Path(folder, f"{config_name}.yaml").is_file():
-                searchpath, self.primary = (*searchpath, self.primary), folder
-                break
-        quoted = [QuotedString(path, Quote.single).with_quotes() for path in searchpath]
-        self.searchpath = [f"hydra.searchpath=[{','.join(quoted)}]"] if quoted else []
-        self.composed: dict[tuple[str, ...], tuple[dict[str, Any], dict[str, Any]]] = {}
+        self.folders = (*searchpath, str(conf_dir().resolve()))
+        self.composed: dict[Choices, tuple[dict[str, Any], dict[str, Any]]] = {}
 
     @contextmanager
     def open(self) -> Iterator[Composer]:
         store_schemas(self.registry)
-        with initialize_config_dir(self.primary, version_base="1.3"):
+        with initialize_config_dir(self.folders[-1], version_base="1.3"):
+            loader = GlobalHydra.instance().config_loader()
+            assert isinstance(loader, ConfigLoaderImpl)
+            Plugins.instance().register(ConfigFile)
+            search = loader.get_search_path()
+            places = search.get_path()
+            at = [place.provider for place in places].index("main")
+            places[at : at + 1] = [SearchPathElement("main", f"{ConfigFile.scheme()}://{f}") for f in self.folders]
+            loader.repository.initialize_sources(search)
             yield self
 
     def options(self, group: str) -> list[str]:
         """Names that a choice may take: plugins, and presets in conf/<group>/."""
         loader = GlobalHydra.instance().config_loader()
-        found = loader.get_group_options(group, config_name=self.config_name, overrides=self.searchpath)
+        with config_errors(group):
+            found = loader.get_group_options(group, config_name=self.config_name)
         return sorted({*found, *(self.registry.names(group) if group in KINDS else [])})
 
-    def base(self, choices: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def base(self, choices: Choices) -> tuple[dict[str, Any], dict[str, Any]]:
         """Plain unresolved values of a combination of choices, and the parameters of its sweep."""
         if choices not in self.composed:
-            try:
-                config = compose(self.config_name, [*choices, *self.searchpath], return_hydra_config=True)
-            except YAMLError as error:
-                raise ConfigError(" ".join(str(error).split())) from error
-            except (HydraException, OmegaConfBaseException) as error:
-                raise ConfigError(first_lines(error)) from error
-            params = config.hydra.sweeper.get("params") or {}
-            HydraConfig.instance().cfg = None
-            plain = OmegaConf.to_container(config, resolve=False)
-            assert isinstance(plain, dict)
-            del plain["hydra"]
-            self.composed[choices] = ({str(k): v for k, v in plain.items()}, dict(params))
+            where = " ".join(f"{group}={name}" for group, name in choices) or f"config '{self.config_name}'"
+            with config_errors(where):
+                self.composed[choices] = self._compose(choices, where)
         return self.composed[choices]
 
+    def _compose(self, choices: Choices, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        overrides = [f"~{group}" if name is None else f"{group}={quoted(name)}" for group, name in choices]
+        try:
+            config = compose(self.config_name, overrides, return_hydra_config=True)
+        except MissingConfigException as error:
+            self._explain(error, where)
+            raise
+        HydraConfig.instance().cfg = None
+        params = plain_values(config.hydra.sweeper, resolve=True).get("params") or {}
+        plain = plain_values(config, resolve=False)
+        del plain["hydra"]
+        if "experiment" in plain:
+            advice = "It is chosen on the command line; a file of one begins with '# @package _global_'"
+            raise ConfigError(f"{where}: experiment: a file cannot hold this key. {advice}.")
+        return plain, params
+
+    def _explain(self, error: MissingConfigException, where: str) -> None:
+        """Raise a ConfigError with the nearest name where a file chooses what there is not."""
+        group, _, name = (error.missing_cfg_file or "").rpartition("/")
+        if group in GROUPS:
+            try:
+                self.check_choice(group, name)
+            except ConfigError as reason:
+                raise ConfigError(f"{where}: {reason}") from None
+
     def check_choice(self, group: str, name: Any) -> None:
+        """Raises ConfigError, with the nearest name, where there is no such choice."""
         if group == "experiment" and name is None:
             return
         options = self.options(group)
@@ -87,14 +126,11 @@ class Composer:
             if (group, str(name)) in self.registry.broken:
                 self.registry.get(group, str(name))
             known = ", ".join(options) or "none"
-            message = f"{group}={name}: there is no such {group}.{hint(str(name), options)} There is: {known}."
+            asked = "null" if name is None else str(name)
+            message = f"{group}={cut(asked)}: there is no such {group}.{hint(asked, options)} There is: {known}."
             raise ConfigError(message)
 
 
-def first_lines(error: Exception) -> str:
-    """The part of a message of Hydra or OmegaConf that says what is wrong, on one line."""
-    text = str(error).split("Config search path")[0].split("See https://")[0]
-    lines = [line.strip() for line in text.splitlines() if line.strip(" ^")]
-    if "@experiment." in text:
-        lines.append("An experiment needs '# @package _global_' as its first line.")
-    return " ".join(lines)
+def quoted(text: str) -> str:
+    """The text as Hydra reads it whatever it holds."""
+    return QuotedString(text, Quote.single).with_quotes()

@@ -8,9 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from nnexp.errors import ConfigError, hint
+from nnexp.errors import ConfigError, brief, cut, hint
+from nnexp.helps import read_helps, with_help
 from nnexp.reader import Reader
-from nnexp.registry import KINDS, Plugin, Registry, read_helps, with_help
+from nnexp.registry import KINDS, Plugin, Registry
 from nnexp.schema import Option, Parameter
 from nnexp.spec import Range
 
@@ -80,7 +81,7 @@ class Job:
     def plain(self) -> dict[str, Any]:
         """Nested dictionaries of plain values: enough to run the job again."""
         parts = {c.kind: {"name": c.name, **c.values, "seed": c.seed} for c in self.choices}
-        return {"experiment": self.experiment, **parts, **asdict(self.settings)}
+        return {**parts, **asdict(self.settings)}
 
     def flat(self) -> dict[str, Any]:
         """The same with dotted keys; a plugin's name stands under its kind."""
@@ -127,7 +128,7 @@ def known_keys(plugins: dict[str, Plugin]) -> dict[str, Parameter]:
 
 def unknown_key(key: str, plugins: dict[str, Plugin], registry: Registry) -> ConfigError:
     """The error for a key that is not known, with the nearest that is."""
-    keys = known_keys(plugins)
+    keys, key = known_keys(plugins), cut(key) or "''"
     kind, _, name = key.partition(".")
     if kind in plugins and name == "name":
         return ConfigError(f"{key}: choose a plugin with {kind}=NAME, one of {', '.join(registry.names(kind))}.")
@@ -161,12 +162,16 @@ def check_value(key: str, parameter: Parameter, value: Any) -> Any:
     try:
         return parameter.check(value)
     except ValueError as error:
-        quote = " Quote it if text is meant." if any(o.type is str and not o.choices for o in parameter.options) else ""
-        raise ConfigError(f"{key}: {error}.{hint(str(value), _choices(parameter))}{quote}") from None
+        text = value if isinstance(value, str) else brief(value)
+        raise ConfigError(f"{key}: {error}.{hint(text, parameter.text_choices)}{_quoting(parameter, value)}") from None
 
 
-def _choices(parameter: Parameter) -> list[str]:
-    return [str(choice) for option in parameter.options for choice in option.choices]
+def _quoting(parameter: Parameter, value: Any) -> str:
+    """How to give text that was read as another value, where text is allowed."""
+    is_text = any(option.type is str and not option.choices for option in parameter.options)
+    if isinstance(value, str) or not (is_text or parameter.mistaken_choices(value)):
+        return ""
+    return """ Quote it if text is meant. In a shell: KEY="'TEXT'"."""
 
 
 def make_job(config: dict[str, Any], registry: Registry, **facts: Any) -> Job:
@@ -180,8 +185,6 @@ def make_job(config: dict[str, Any], registry: Registry, **facts: Any) -> Job:
             raise unknown_key(key, plugins, registry)
         values[key] = check_value(key, keys[key], value)
     settings = Settings(**{name: values[name] for name in settings_schema()})
-    if not settings.runs:
-        raise ConfigError("runs: the folder of the run directories has no name. Leave it out for 'runs'.")
     parts = {kind: _choice(plugin, values, settings.seed) for kind, plugin in plugins.items()}
     return Job(parts["dataset"], parts["model"], parts["trainer"], settings, **facts)
 

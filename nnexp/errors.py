@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class NnexpError(Exception):
@@ -30,9 +31,23 @@ class Diverged(NnexpError):
         self.rows = rows
 
 
+def cut(text: str, length: int = 200) -> str:
+    """The text on one line, its end left out where it is long."""
+    line = " ".join(text[: 2 * length].split())
+    return line if len(text) <= length else f"{line[:length]}..."
+
+
+def brief(value: Any, length: int = 200) -> str:
+    """A value as a message shows it, whatever it is: Python refuses to write an integer of thousands of digits."""
+    try:
+        return cut(repr(value), length)
+    except (ValueError, RecursionError):
+        return f"a value of type {type(value).__name__} that is too long to be shown"
+
+
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word closest to `word`, or None where nothing is close."""
-    close = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word[:100], sorted(known), n=1, cutoff=0.6)
     return close[0] if close else None
 
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from nnexp.config import Job
-from nnexp.registry import PACKAGE, Registry
+from nnexp.registry import PACKAGE, Registry, parse
 
 # The modules of nnexp that decide a run's numbers. The others may change and a finished run stays valid.
 NUMERIC = ("data", "init", "lane", "seeding", "spec", "update", "views", "weights")
 
 
 def fingerprint(job: Job, registry: Registry) -> str:
-    """64 hexadecimal digits."""
+    """64 hexadecimal digits. Raises PluginError where the code of a plugin can no longer be read."""
     content = {
         "choices": [[c.kind, c.name, c.values, c.seed] for c in job.choices],
         "precision": job.settings.precision,
@@ -34,8 +34,7 @@ def fingerprint(job: Job, registry: Registry) -> str:
 
 @cache
 def _code_hash(path: Path, _stamp: tuple[int, int]) -> str:
-    tree = ast.parse(path.read_bytes())
-    return hashlib.sha256(json.dumps(normalised(tree)).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(normalised(parse(path))).encode()).hexdigest()
 
 
 def code_hash(path: Path) -> str:
@@ -44,21 +43,33 @@ def code_hash(path: Path) -> str:
     return _code_hash(path, (stat.st_mtime_ns, stat.st_size))
 
 
-def normalised(node: Any) -> Any:
-    """A syntax tree as nested lists, the same on every version of Python: empty and None fields are left out."""
-    if isinstance(node, ast.AST):
-        fields = [[name, normalised(value)] for name, value in _fields(node) if name not in ("ctx", "kind")]
-        return [type(node).__name__, *sorted(field for field in fields if field[1] not in (None, []))]
-    if isinstance(node, list):
-        return [normalised(item) for item in node]
-    return node if isinstance(node, str | int | None) else [type(node).__name__, repr(node)]
+def normalised(tree: ast.AST) -> list[Any]:
+    """A syntax tree as a flat list, the same on every version of Python: empty and None fields are left out.
+
+    Each node is its type and the names of its fields, which follow it, and each list its length: without recursion,
+    so that an expression may be as long as Python itself allows.
+    """
+    flat: list[Any] = []
+    left: list[Any] = [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.AST):
+            fields = sorted(field for field in _fields(node).items() if field[1] not in (None, []))
+            flat.append([type(node).__name__, *(name for name, _ in fields)])
+            left += [value for _, value in reversed(fields)]
+        elif isinstance(node, list):
+            flat.append(len(node))
+            left += reversed(node)
+        else:
+            # In decimal digits Python refuses to write an integer that is long.
+            flat.append([type(node).__name__, hex(node) if type(node) is int else repr(node)])
+    return flat
 
 
-def _fields(node: ast.AST) -> list[tuple[str, Any]]:
-    """The fields of a node, a docstring left out of its body."""
-    fields = list(ast.iter_fields(node))
-    if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        return fields
-    if ast.get_docstring(node, clean=False) is None:
-        return fields
-    return [(name, value[1:] if name == "body" else value) for name, value in fields]
+def _fields(node: ast.AST) -> dict[str, Any]:
+    """The fields of a node that mean something: a docstring is left out of its body."""
+    fields = {name: value for name, value in ast.iter_fields(node) if name not in ("ctx", "kind")}
+    documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    if documented and ast.get_docstring(node, clean=False) is not None:  # type: ignore[arg-type]  # as just checked
+        fields["body"] = fields["body"][1:]
+    return fields

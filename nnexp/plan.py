@@ -7,7 +7,8 @@ from pathlib import Path
 
 from nnexp.config import Job
 from nnexp.fingerprint import fingerprint
-from nnexp.record import ENDED, Index, Run, create
+from nnexp.place import check_writable, index
+from nnexp.record import ENDED, Index, Run, create, slug
 from nnexp.registry import Registry
 
 
@@ -35,13 +36,19 @@ Cohort = list[Planned]
 
 
 def plan(jobs: list[Job], registry: Registry) -> list[Cohort]:
-    """Cohorts in the order of the jobs; a job given twice is trained once. Nothing is written or built."""
+    """Cohorts in the order of the jobs; a job given twice is trained once. Nothing is written or built.
+
+    Raises ConfigError where a run cannot be made in the folder that its job names.
+    """
     planned: dict[str, Planned] = {}
     indices: dict[str, Index] = {}
     for job in jobs:
         digits, root = fingerprint(job, registry), job.settings.runs
         if root not in indices:
-            indices[root] = Index(Path(root))
+            indices[root] = index(root)
         if digits not in planned:
             planned[digits] = Planned(job, digits, indices[root].find(digits))
+    left = [item.job for item in planned.values() if not item.is_done]
+    for root, experiment in dict.fromkeys((job.settings.runs, job.experiment) for job in left):
+        check_writable(root, Path(root, slug(experiment) or "default"))
     return [[item] for item in planned.values()]

@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 from typing import Any
 
-from nnexp.errors import PluginError
+from nnexp.errors import PluginError, brief, cut
 from nnexp.schema import Option, Parameter, first_fit
 from nnexp.spec import Range
 
@@ -36,13 +36,13 @@ class Reader:
         if init is not None:
             return self._from_init(init)
         positional, inherited = self._inherited(node)
-        if _is_dataclass(node):
+        if is_dataclass(node):
             inherited = inherited | self._from_fields(node)
         return positional, inherited
 
     def _inherited(self, node: ast.ClassDef) -> tuple[list[str], dict[str, Parameter]]:
         for base in node.bases:
-            name = _last_name(base)
+            name = last_name(base)
             if name in self.classes:
                 return self.parameters(name)
             if name in self.bases:
@@ -73,14 +73,19 @@ class Reader:
         try:
             value = first_fit(options, value)
         except ValueError:
-            raise self.fail(node, f"the default of '{name}' is not of its own type: {value!r}.") from None
+            raise self.fail(node, f"the default of '{name}' is not of its own type: {brief(value)}.") from None
         return Parameter(name, options, value, per_lane="PerLane" in marks)
 
     def _literal(self, node: ast.expr, what: str) -> Any:
         try:
-            return ast.literal_eval(node)
+            value = ast.literal_eval(node)
         except (ValueError, TypeError):
-            raise self.fail(node, f"{what} is not a literal: {ast.unparse(node)}.") from None
+            raise self.fail(node, f"{what} is not a literal: {source_of(node)}.") from None
+        try:
+            repr(value)  # as messages, listings and run directories write it
+        except ValueError:
+            raise self.fail(node, f"{what} has more digits than Python writes.") from None
+        return value
 
     def _unquoted(self, node: ast.Constant, name: str) -> ast.expr:
         """The annotation written in a string, at the line of the string."""
@@ -104,13 +109,13 @@ class Reader:
             return self._options(self.aliases[node.id], name, marks)
         if isinstance(node, ast.Subscript):
             return self._subscript(node, name, marks)
-        if _last_name(node) in SCALARS:
-            return [Option(SCALARS[_last_name(node)])]
+        if last_name(node) in SCALARS:
+            return [Option(SCALARS[last_name(node)])]
         raise self._bad_type(node, name)
 
     def _subscript(self, node: ast.Subscript, name: str, marks: list[Any]) -> list[Option]:
         inner = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
-        match _last_name(node.value):
+        match last_name(node.value):
             case "Literal" if inner:
                 values = tuple(self._literal(item, f"a choice of '{name}'") for item in inner)
                 return [Option(type(values[0]), choices=values)]
@@ -120,7 +125,7 @@ class Reader:
                 return [option for item in inner for option in self._options(item, name, marks)]
             case "list" | "List":
                 return [Option(list, items=tuple(self._options(inner[0], name, marks)))]
-            case "tuple" | "Tuple" if len(inner) == 2 and ast.unparse(inner[1]) == "...":
+            case "tuple" | "Tuple" if len(inner) == 2 and source_of(inner[1]) == "...":
                 return [Option(tuple, items=tuple(self._options(inner[0], name, marks)))]
             case "Annotated":
                 bounds = [self._mark(mark, name, marks) for mark in inner[1:]]
@@ -130,33 +135,41 @@ class Reader:
         raise self._bad_type(node, name)
 
     def _mark(self, mark: ast.expr, name: str, marks: list[Any]) -> Range | None:
-        if isinstance(mark, ast.Call) and _last_name(mark.func) == "Range":
+        if isinstance(mark, ast.Call) and last_name(mark.func) == "Range":
             return self._range(mark, name)
-        if _last_name(mark) == "PerLane":
+        if last_name(mark) == "PerLane":
             marks.append("PerLane")
             return None
-        raise self.fail(mark, f"'{name}' is annotated with {ast.unparse(mark)}; only Range(...) and PerLane are known.")
+        raise self.fail(mark, f"'{name}' is annotated with {source_of(mark)}; only Range(...) and PerLane are known.")
 
     def _range(self, mark: ast.Call, name: str) -> Range:
         try:
             keywords = {str(k.arg): ast.literal_eval(k.value) for k in mark.keywords}
             found = Range(*map(ast.literal_eval, mark.args), **keywords)
-            _ = 0 in found  # compares with every bound
+            _ = 0 in found, str(found)  # compares with every bound, and writes it
         except (ValueError, TypeError):
-            reason = f"{ast.unparse(mark)} is not a range: give numbers as min, max, above or below."
+            reason = f"{source_of(mark)} is not a range: give numbers as min, max, above or below."
             raise self.fail(mark, f"'{name}': {reason}") from None
         return found
 
     def _bad_type(self, node: ast.expr, name: str) -> PluginError:
         allowed = "int, float, bool, str, None, Literal, list[...], tuple[..., ...], Annotated and unions of these"
-        return self.fail(node, f"'{name}' has type {ast.unparse(node)}; allowed are {allowed}.")
+        return self.fail(node, f"'{name}' has type {source_of(node)}; allowed are {allowed}.")
 
 
-def _last_name(node: ast.expr) -> str:
+def source_of(node: ast.AST) -> str:
+    """The source of an expression, as a message shows it."""
+    try:
+        return cut(ast.unparse(node))
+    except (ValueError, RecursionError):
+        return "an expression that is too long to be shown"
+
+
+def last_name(node: ast.expr) -> str:
     if isinstance(node, ast.Subscript | ast.Call):
-        return _last_name(node.value if isinstance(node, ast.Subscript) else node.func)
+        return last_name(node.value if isinstance(node, ast.Subscript) else node.func)
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
-def _is_dataclass(node: ast.ClassDef) -> bool:
-    return any(_last_name(decorator) == "dataclass" for decorator in node.decorator_list)
+def is_dataclass(node: ast.ClassDef) -> bool:
+    return any(last_name(decorator) == "dataclass" for decorator in node.decorator_list)

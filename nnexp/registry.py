@@ -8,22 +8,24 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import re
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from docstring_parser import parse as parse_docstring
-
-from nnexp.errors import ConfigError, PluginError, hint
-from nnexp.reader import Reader
+from nnexp.errors import ConfigError, PluginError, cut, hint
+from nnexp.helps import helps_of, with_help
+from nnexp.reader import Reader, is_dataclass, last_name
 from nnexp.schema import Parameter
 
 KINDS = ("dataset", "model", "trainer")
 FACTS = {"dataset": ["generator"], "model": ["data"], "trainer": []}
 RESERVED = ("name", "seed")
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+WORDS = ("null", "true", "false", "nan", "inf")  # Hydra and YAML read another value where one of these is typed
 PACKAGE = Path(__file__).parent
 
 
@@ -90,10 +92,12 @@ class Registry:
     def __init__(self, folders: list[Path]) -> None:
         self.plugins: dict[tuple[str, str], Plugin] = {}
         self.broken: dict[tuple[str, str], Broken] = {}
-        for folder in dict.fromkeys(folder.resolve() for folder in folders):
+        for folder in dict.fromkeys(map(_real, folders)):
+            if folder.is_symlink():
+                self.broken["folder", str(folder)] = Broken("folder", str(folder), folder, "a link that leads nowhere")
             for kind in KINDS:
                 for path in sorted((folder / kind).glob("[!_.]*.py")):
-                    self._add(kind, path.resolve())
+                    self._add(kind, _real(path))
 
     def _add(self, kind: str, path: Path) -> None:
         key = (kind, path.stem)
@@ -106,7 +110,7 @@ class Registry:
             self.plugins[key] = read_plugin(kind, path)
         except PluginError as error:
             self.plugins.pop(key, None)
-            self.broken[key] = Broken(kind, path.stem, path, str(error))
+            self.broken[key] = Broken(kind, ascii(path.stem)[1:-1], path, str(error))
 
     def names(self, kind: str) -> list[str]:
         return sorted(name for k, name in self.plugins if k == kind)
@@ -125,6 +129,11 @@ class Registry:
     def having(self, kind: str, parameter: str) -> list[str]:
         """Names of the plugins of this kind that have this parameter."""
         return [name for name in self.names(kind) if parameter in self.plugins[kind, name].parameters]
+
+
+def _real(path: Path) -> Path:
+    """The real path; a link to itself stays as it is."""
+    return Path(os.path.realpath(path))
 
 
 def conf_dir() -> Path:
@@ -165,13 +174,34 @@ def own_bases() -> dict[str, Reader]:
     return dict.fromkeys(reader.classes, reader)
 
 
-def read_plugin(kind: str, path: Path) -> Plugin:
-    """The plugin in one file. Raises PluginError with file and line where it does not keep the contract."""
+def parse(path: Path) -> ast.Module:
+    """The syntax tree of a file. Raises PluginError where there is none."""
     try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError, OSError, RecursionError) as error:
+        return ast.parse(path.read_bytes())
+    except (RecursionError, MemoryError):
+        raise PluginError(f"{path}:1: an expression in this file is nested too deeply for Python.") from None
+    except OSError as error:
+        raise PluginError(f"{path}:1: the file cannot be read: {error.strerror}.") from None
+    except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 1
         raise PluginError(f"{path}:{line}: {getattr(error, 'msg', None) or error}") from None
+
+
+def read_plugin(kind: str, path: Path) -> Plugin:
+    """The plugin in one file. Raises PluginError with file and line where it does not keep the contract."""
+    if not NAME.fullmatch(path.stem) or path.stem.lower() in WORDS:
+        reason = f"{path.name!a} cannot be typed as a name: begin with a letter, go on with letters, digits and _"
+        raise PluginError(f"{ascii(str(path))[1:-1]}:1: {reason}; {', '.join(WORDS)} are taken. Rename the file.")
+    tree = parse(path)
+    try:
+        return _described(kind, path, tree)
+    except PluginError:
+        raise
+    except Exception as error:  # whatever surprises the reader in one file must hide no other
+        raise PluginError(f"{path}:1: the file cannot be read as a plugin: {cut(str(error))}.") from None
+
+
+def _described(kind: str, path: Path, tree: ast.Module) -> Plugin:
     reader = Reader(tree, str(path), own_bases())
     node = _plugin_class(reader, kind, path)
     if kind == "trainer":
@@ -179,7 +209,7 @@ def read_plugin(kind: str, path: Path) -> Plugin:
     try:
         positional, parameters = reader.parameters(node.name)
     except RecursionError:
-        raise reader.fail(node, "a base or a type in this file refers to itself.") from None
+        raise reader.fail(node, "a base or a type in this file refers to itself, or is nested too deeply.") from None
     if len(positional) != len(FACTS[kind]):
         wanted = f"__init__(self, {', '.join([*FACTS[kind], '*', '...'])})"
         raise reader.fail(node, f"a {kind} is made as {wanted}; parameters after * are its configuration.")
@@ -187,27 +217,23 @@ def read_plugin(kind: str, path: Path) -> Plugin:
         if name in parameters:
             raise reader.fail(node, f"'{name}' is set by nnexp for every {kind}; rename the parameter.")
     doc = ast.get_docstring(node) or ""
-    described = with_help(parameters, _helps(doc, node, reader))
+    described = with_help(parameters, helps_of(node, reader))
     return Plugin(kind, path.stem, path, node.name, described, doc, ast.get_docstring(tree) or "")
 
 
 def _check_trainer(node: ast.ClassDef, reader: Reader) -> None:
-    bases = [ast.unparse(base).split(".")[-1] for base in node.bases]
+    bases = [last_name(base) for base in node.bases]
     if not {"Trainer", *reader.classes} & set(bases):
         raise reader.fail(node, "a trainer inherits its steps, batches and evaluation: class ...(nnexp.Trainer).")
     has_fields = any(isinstance(item, ast.AnnAssign) for item in node.body)
-    if has_fields and not any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
+    if has_fields and not is_dataclass(node):
         raise reader.fail(node, "its fields are no parameters yet. Add @dataclass(kw_only=True) under @trainer.")
-
-
-def with_help(parameters: dict[str, Parameter], helps: dict[str, str]) -> dict[str, Parameter]:
-    return {name: replace(parameter, help=helps.get(name, "")) for name, parameter in parameters.items()}
 
 
 def _plugin_class(reader: Reader, kind: str, path: Path) -> ast.ClassDef:
     marked = []
     for node in reader.classes.values():
-        names = [ast.unparse(decorator).split(".")[-1] for decorator in node.decorator_list]
+        names = [last_name(decorator) for decorator in node.decorator_list]
         for other in KINDS:
             if other in names and other != kind:
                 raise reader.fail(node, f"@{other} in the folder of {kind} plugins. Move the file to {other}/.")
@@ -217,19 +243,3 @@ def _plugin_class(reader: Reader, kind: str, path: Path) -> ast.ClassDef:
         found = ", ".join(node.name for node in marked) or "none"
         raise PluginError(f"{path}:1: a plugin is one class marked @{kind} (from nnexp import {kind}); found {found}.")
     return marked[0]
-
-
-def _helps(doc: str, node: ast.ClassDef, reader: Reader) -> dict[str, str]:
-    """What `Args:` says of each parameter; fields inherited from nnexp's own bases bring theirs along."""
-    helps: dict[str, str] = {}
-    for base in node.bases:
-        owner = reader.bases.get(ast.unparse(base).split(".")[-1])
-        if owner is not None:
-            parent = owner.classes[ast.unparse(base).split(".")[-1]]
-            helps |= _helps(ast.get_docstring(parent) or "", parent, owner)
-    return helps | read_helps(doc)
-
-
-def read_helps(doc: str) -> dict[str, str]:
-    """What `Args:` of a docstring says of each parameter."""
-    return {p.arg_name: " ".join((p.description or "").split()) for p in parse_docstring(doc).params}

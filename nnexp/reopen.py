@@ -55,7 +55,7 @@ def load(path: str | Path) -> Loaded:
         raise RecordError(f"{run.path}: config.yaml cannot be read: {error}") from None
     if not isinstance(config, dict):
         raise RecordError(f"{run.path}: config.yaml holds no job.")
-    job = make_job(config, registry, experiment=str(config.get("experiment")))
+    job = make_job(config, registry, experiment=str(facts.get("experiment")))
     if fingerprint(job, registry) != facts.get("fingerprint"):
         warnings.warn(f"{run.path} was trained with other code than is installed now.", stacklevel=2)
     lane = Lane(job, registry, torch.device("cpu"), lambda: False)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 from typing import Any
 
+from nnexp.errors import brief
 from nnexp.spec import Range
+
+# Words that YAML or Hydra read as something else than text.
+WORDS = (
+    {"null": None, "~": None}
+    | dict.fromkeys(("true", "yes", "on"), True)
+    | dict.fromkeys(("false", "no", "off"), False)
+)
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,8 @@ class Option:
         if self.type is float and type(value) is int:
             value = _as_float(value)
         if type(value) is not self.type or self.items:
+            raise ValueError
+        if type(value) is int and not is_small(value):
             raise ValueError
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError
@@ -56,6 +67,11 @@ def _as_float(value: int) -> float:
         raise ValueError from None
 
 
+def is_small(value: int) -> bool:
+    """Whether an integer fits into the 64 bits that a tensor gives it."""
+    return -(2**63) <= value < 2**63
+
+
 def first_fit(options: tuple[Option, ...], value: Any) -> Any:
     for option in options:
         try:
@@ -63,6 +79,15 @@ def first_fit(options: tuple[Option, ...], value: Any) -> Any:
         except ValueError:
             continue
     raise ValueError
+
+
+def _is_read_as(text: str, value: Any) -> bool:
+    """Whether a word that was typed as it stands has become this value, as `nan` and `true` do in YAML and in Hydra."""
+    read: Any = WORDS.get(text.lower(), text)
+    for number in (float, int):
+        with contextlib.suppress(ValueError):
+            read = number(text)
+    return type(read) is type(value) and (read == value or (read != read and value != value))
 
 
 @dataclass(frozen=True)
@@ -80,7 +105,19 @@ class Parameter:
         try:
             return first_fit(self.options, value)
         except ValueError:
-            raise ValueError(f"expected {self.allowed}, got {value!r}") from None
+            meant = self.mistaken_choices(value)
+        if len(meant) == 1:
+            return meant[0]
+        large = " (an integer has at most 64 bits)" if isinstance(value, int) and not is_small(value) else ""
+        raise ValueError(f"expected {self.allowed}, got {brief(value)}{large}")
+
+    @property
+    def text_choices(self) -> list[str]:
+        return [choice for option in self.options for choice in option.choices if isinstance(choice, str)]
+
+    def mistaken_choices(self, value: Any) -> list[str]:
+        """The choices that become this value where they are typed without quotes."""
+        return [] if isinstance(value, str) else [choice for choice in self.text_choices if _is_read_as(choice, value)]
 
     @property
     def allowed(self) -> str:

@@ -9,29 +9,23 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob, Override, QuotedString, Transformer
-from hydra.errors import HydraException
+from hydra.core.override_parser.types import Transformer
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from nnexp.composer import GROUPS, Composer, first_lines
+from nnexp.axes import LIMIT, Axis, make_axes, sweep_axes
+from nnexp.composer import GROUPS, Choices, Composer, config_errors
 from nnexp.config import Job, chosen, known_keys, make_job, parameters_of, shown, unknown_key
-from nnexp.errors import ConfigError
+from nnexp.configfile import plain_values
+from nnexp.errors import ConfigError, cut
 from nnexp.record import label
 from nnexp.registry import KINDS, Registry
 
-
-@dataclass(frozen=True)
-class Axis:
-    """One key of the command line with the values it takes, as Hydra read them."""
-
-    key: str
-    values: tuple[Any, ...]
+SHOWN = 20  # errors of a sweep
 
 
 def compose_jobs(
@@ -47,8 +41,7 @@ def compose_jobs(
     Raises ConfigError, naming every bad point, before anything is trained.
     """
     with Composer(registry, config_name, searchpath).open() as composer:
-        axes = [_axis(override, composer) for override in _parse(overrides)]
-        axes = list({axis.key: axis for axis in axes}.values())
+        axes = make_axes(overrides, composer, multirun=multirun)
         own = _experiment_axes(axes, composer)
         if multirun:
             axes = [*own, *axes]
@@ -57,60 +50,26 @@ def compose_jobs(
             warnings.warn(
                 f"the experiment is a sweep over {keys}. This is one point of it; -m trains all.", stacklevel=2
             )
-        swept = frozenset(axis.key for axis in axes if len(axis.values) > 1)
-        if swept and not multirun:
-            raise ConfigError(f"{min(swept)} has several values: add -m for a sweep, or quote a value with commas.")
-        jobs, errors = [], []
-        for point in itertools.product(*(axis.values for axis in axes)):
-            try:
-                jobs.append(_job(dict(zip((a.key for a in axes), point, strict=True)), composer, swept))
-            except ConfigError as error:
-                errors.append(str(error))
-        if errors:
-            raise ConfigError("\n".join(dict.fromkeys(errors)))
-        return jobs
+        return _jobs(axes, composer)
 
 
-def _parse(overrides: list[str]) -> list[Override]:
-    parser = OverridesParser.create()
-    parsed = []
-    for text in overrides:
+def _jobs(axes: list[Axis], composer: Composer) -> list[Job]:
+    """A job for each point. Raises ConfigError with all that is wrong with them."""
+    swept = frozenset(axis.key for axis in axes if len(axis.values) > 1)
+    if math.prod(len(axis.values) for axis in axes) > LIMIT:
+        sizes = ", ".join(f"{axis.key} ({len(axis.values)})" for axis in axes if axis.key in swept)
+        raise ConfigError(f"the sweep over {cut(sizes)} has more than {LIMIT} points. Give fewer values.")
+    jobs = []
+    errors: dict[str, None] = {}  # in their order, each once
+    for point in itertools.product(*(axis.values for axis in axes)):
         try:
-            parsed += parser.parse_overrides([text])
-        except HydraException as error:
-            reason = "" if "missing EQUAL" in str(error) else f" {first_lines(error).split(' expecting')[0]}."
-            advice = "Write KEY=VALUE, with quotes around a value that holds spaces, commas, brackets, ~ or $"
-            raise ConfigError(f"{text}: not a key with a value.{reason} {advice}.") from None
-    return parsed
-
-
-def _axis(override: Override, composer: Composer) -> Axis:
-    key, text = override.key_or_group, override.input_line
-    if override.is_hydra_override():
-        advice = "Leave it out. --config-dir adds a folder of configs, runs= says where runs go"
-        raise ConfigError(f"{text}: nnexp runs and records jobs by itself; Hydra's own keys do nothing. {advice}.")
-    if override.package is not None or "/" in key:
-        raise ConfigError(f"{text}: choose a plugin with KIND=NAME, where KIND is one of {', '.join(GROUPS)}.")
-    if override.is_delete():
-        raise ConfigError(f"{text}: a key cannot be deleted. Set it, or leave it out to get its default.")
-    if override.is_interval_sweep():
-        raise ConfigError(f"{text}: an interval has no points. Give values: a,b,c or range(start,stop,step).")
-    if not override.is_sweep_override():
-        return Axis(key, (override.value(),))
-    glob = override.value()
-    if isinstance(glob, Glob):
-        values = tuple(glob.filter(composer.options(key) if key in GROUPS else []))
-    else:
-        values = tuple(map(_unquote, override.sweep_iterator(transformer=Transformer.identity)))
-    if not values:
-        raise ConfigError(f"{text}: no value matches.")
-    return Axis(key, values)
-
-
-def _unquote(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_unquote(item) for item in value]
-    return value.text if isinstance(value, QuotedString) else value
+            jobs.append(_job(dict(zip((a.key for a in axes), point, strict=True)), composer, swept))
+        except ConfigError as error:
+            errors[str(error)] = None
+    if errors:
+        more = [f"and {len(errors) - SHOWN} errors more."] if len(errors) > SHOWN else []
+        raise ConfigError("\n".join([*itertools.islice(errors, SHOWN), *more]))
+    return jobs
 
 
 def _experiment_axes(axes: list[Axis], composer: Composer) -> list[Axis]:
@@ -121,12 +80,15 @@ def _experiment_axes(axes: list[Axis], composer: Composer) -> list[Axis]:
     composer.check_choice("experiment", experiments[0])
     _, params = composer.base(_choices({"experiment": experiments[0]}))
     given = {axis.key for axis in axes}
-    own = [_axis(o, composer) for o in _parse([f"{key}={value}" for key, value in params.items()])]
+    try:
+        own = sweep_axes(params, composer)
+    except ConfigError as error:
+        raise ConfigError(f"experiment={experiments[0]}: {error}") from None
     return [axis for axis in own if axis.key not in given]
 
 
-def _choices(point: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(f"~{key}" if value is None else f"{key}={value}" for key, value in point.items() if key in GROUPS)
+def _choices(point: dict[str, Any]) -> Choices:
+    return tuple((key, value) for key, value in point.items() if key in GROUPS)
 
 
 def _job(point: dict[str, Any], composer: Composer, swept: frozenset[str]) -> Job:
@@ -154,17 +116,13 @@ def _apply(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
         (config[group] if group else config)[name] = value
     if "${" not in repr(config):
         return config
-    try:
-        resolved = OmegaConf.to_container(OmegaConf.create(config), resolve=True)
-    except OmegaConfBaseException as error:
-        raise ConfigError(first_lines(error)) from None
-    assert isinstance(resolved, dict)
-    return {str(key): value for key, value in resolved.items()}
+    with config_errors("an interpolation ${...} has no value"):
+        return plain_values(OmegaConf.create(config), resolve=True)
 
 
 def _label(job: Job, composer: Composer, swept: frozenset[str]) -> str:
     """What the job changes from its experiment's own defaults, swept keys first, as a directory name."""
-    choices = () if job.experiment == "default" else (f"experiment={job.experiment}",)
+    choices: Choices = () if job.experiment == "default" else (("experiment", job.experiment),)
     default = make_job(_apply(composer.base(choices)[0], {}), composer.registry).flat()
     same = {kind for kind in KINDS if default[kind] == getattr(job, kind).name}
     changed = []

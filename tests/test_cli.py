@@ -52,6 +52,15 @@ WRONG = [
     (["-m", "seed=1,2", "model=lstmm"], "Did you mean 'lstm'?"),
     (["--config-dir", "nowhere"], "--config-dir nowhere: there is no such folder"),
     (["--config-name", "confg"], "confg"),
+    (["--info", "defaults"], "--help"),
+    (["-sc", "install=bash"], "--help"),
+    (["-c"], "--cfg/-c: expected one argument"),
+    (["runs=''"], "runs='': runs cannot lie there: a folder has a name"),
+    ([f"runs={'x' * 300}"], "a name has at most 255 bytes"),
+    ([f"runs=a/{'x' * 300}/b"], "a name has at most 255 bytes"),
+    (["runs='a\0b'"], "runs cannot lie there"),
+    ([f"runs={sys.executable}"], "runs cannot lie there: "),
+    ([f"runs={sys.executable}/x"], "runs cannot lie there: "),
 ]
 GOOD = {
     "help": ["--help"],
@@ -143,10 +152,3 @@ def test_a_folder_of_configs_of_ones_own_is_searched(write_config, tmp_path, env
     assert (done.returncode, done.stderr) == (0, "")
     job = yaml.safe_load(done.stdout)
     assert (job["experiment"], job["model"]["hidden_size"]) == ("own", 5)
-
-
-def test_hydra_tells_how_it_composes_the_same_configs(tmp_path, environment):
-    done = run("-m", "nnexp", "--info", "defaults", "model=mlp", cwd=tmp_path, env=environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "mlp" in done.stdout
-    assert list(tmp_path.iterdir()) == []

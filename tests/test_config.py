@@ -1,5 +1,7 @@
 """What is refused before anything runs, in one line that names the nearest right thing, and what a job then holds."""
 
+import sys
+
 import pytest
 import yaml
 
@@ -56,6 +58,17 @@ WRONG = [
     ("model.hidden_size=(", ["model.hidden_size=(: ", "Write KEY=VALUE, with quotes around"]),
     ("model.hidden_size=${nope}", ["nope", "model.hidden_size"]),
     ("+_target_=os.system", ["_target_: there is no such key."]),
+    (f"seed={'9' * 5000}", ["seed=999", "...: not a key with a value.", "digits"]),
+    (f"seed={'9' * 4000}", ["seed: expected int >= 0, got 999", "... (an integer has at most 64 bits)."]),
+    (f"seed={2**63}", ["an integer has at most 64 bits"]),
+    (f"seed={'[' * 5000}", ["seed=[[[", "...: not a key with a value."]),
+    (f"{'k' * 5000}=1", ["kkk...: there is no such key."]),
+    (f"model={'m' * 5000}", ["mmm...: there is no such model."]),
+    ("model='null'", ["model=null: there is no such model."]),
+    ("seed=range(1000000000)", ["seed has several values: add -m for a sweep"]),
+    ("trainer.lr=range(0,1,1e-300)", ["trainer.lr has several values: add -m for a sweep"]),
+    ("model.hidden_size=${model.hidden_size}", ["an interpolation ${...} has no value: Recursive"]),
+    ("runs=true", ["""got True. Quote it if text is meant. In a shell: KEY="'TEXT'"."""]),
 ]
 
 
@@ -79,17 +92,108 @@ EXPERIMENTS = [
     ("model: lstm", "no model is chosen. Add model=NAME, one of "),
     ("model: {name: lstmm}", "model=lstmm: there is no such model. Did you mean 'lstm'?"),
     ("model: [", "experiment/wrong.yaml"),
-    ("defaults: [{override /model: lstmm}]", "lstmm"),
+    (
+        "defaults: [{override /model: lstmm}]",
+        "experiment=wrong: model=lstmm: there is no such model. Did you mean 'lstm'?",
+    ),
+    ("defaults: [wrong]", "experiment=wrong: it refers to itself"),
+    ("defaults: 3", "experiment=wrong: "),
+    ("experiment: another", "experiment=wrong: experiment: a file cannot hold this key."),
+    ("hydra: null", "wrong.yaml: hydra: write hydra: {sweeper: "),
+    ("hydra: {sweeper: null}", "wrong.yaml: hydra.sweeper: write hydra: {sweeper: "),
+    ("hydra: {sweeper: {params: [1]}}", "wrong.yaml: hydra.sweeper.params: write hydra: {sweeper: "),
+    (
+        "hydra: {sweeper: {parms: {seed: 1}}}",
+        "wrong.yaml: hydra.sweeper.parms: there is no such key. Did you mean 'params'?",
+    ),
+    ("hydra: {searchpath: [file:///tmp]}", "wrong.yaml: hydra.searchpath: there is no such key."),
+    ("hydra: {sweeper: {params: {seed: '${oc.env:NOPE}'}}}", "experiment=wrong: "),
+    ("hydra: {sweeper: {params: {seed: 'range(1000000000)'}}}", "experiment=wrong: seed=range(1000000000): more than"),
+    ("hydra: {sweeper: {params: {experiment: 'a,b'}}}", "hydra.sweeper.params.experiment: "),
+    ("model: &a [*a]", "wrong.yaml: *a stands for nothing, or for what it is itself a part of."),
+    (f"model: {'[' * 5000}", "wrong.yaml: a config has at most "),
+    (f"seed: [{'1,' * 60_000}]", "wrong.yaml: a config has at most 100000 bytes"),
+    (f"seed: {'9' * 5000}", "wrong.yaml: "),
+    (f"seed: 0x{'f' * 5000}", "wrong.yaml: seed: an integer of more digits than Python writes."),
+    ("seed: '${oc.env:NOPE}'", "Environment variable 'NOPE' not found"),
+    ("- a", "wrong.yaml: a config is a mapping"),
+    ("text", "wrong.yaml: a config is a mapping"),
+    ("{1: 2}", "wrong.yaml: 1: a key is text"),
+    ("{1: 2, null: 3}", "wrong.yaml: "),
+    ("'': 3", "'': there is no such key."),
+    ("b'\xff'".encode().decode("unicode_escape")[2:3], "wrong.yaml: "),
+    ("a: !!python/object/apply:os.system [x]", "wrong.yaml: "),
 ]
 
 
-@pytest.mark.parametrize(("text", "part"), EXPERIMENTS, ids=[case[0] for case in EXPERIMENTS])
+@pytest.mark.parametrize(("text", "part"), EXPERIMENTS, ids=[case[0][:60] for case in EXPERIMENTS])
 def test_a_file_is_checked_as_strictly_as_the_command_line(registry, write_config, text, part):
     folder = write_config("experiment", "wrong", f"# @package _global_\n{text}\n")
     with pytest.raises(ConfigError) as caught:
         compose_jobs(["experiment=wrong"], registry, searchpath=(str(folder),))
     assert "\n" not in str(caught.value)
     assert part in str(caught.value)
+
+
+BOMB = "\n".join(["a0: &a0 [1]", *(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9))])
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"model: {hidden_size: \xff}", "utf-8"),
+        (BOMB.encode(), "aliases written out"),
+        (b"model: &a {hidden_size: &a [*a]}", "itself a part of"),
+    ],
+)
+def test_a_file_that_would_be_too_much_is_refused_before_it_is_built(registry, write_config, content, part):
+    folder = write_config("experiment", "wrong", "")
+    path = folder / "experiment" / "wrong.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=part) as caught:
+        compose_jobs(["experiment=wrong"], registry, searchpath=(str(folder),))
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_aliases_within_bounds_and_files_that_say_nothing_are_good_configs(registry, write_config):
+    folder = write_config("experiment", "good", "# @package _global_\nmodel: {num_layers: &a 2, hidden_size: *a}\n")
+    write_config("experiment", "empty", "# @package _global_\n")
+    aliased, empty = (
+        compose_jobs([f"experiment={name}"], registry, searchpath=(str(folder),))[0] for name in ("good", "empty")
+    )
+    assert (aliased.model.values["num_layers"], aliased.model.values["hidden_size"]) == (2, 2)
+    assert empty.choices == compose_jobs([], registry)[0].choices
+
+
+@pytest.mark.parametrize("place", ["pkg://evilmod", "file:///tmp", "${oc.env:PLACE}"])
+@pytest.mark.parametrize("name", ["config", "primary"])
+def test_no_config_adds_places_to_search_and_none_is_imported(
+    registry, write_config, tmp_path, monkeypatch, name, place
+):
+    (tmp_path / "evilmod.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PLACE", "pkg://evilmod")
+    text = "defaults: [settings, {dataset: moons}, {model: mlp}, {trainer: adam}]\n"
+    folder = write_config(".", name, f"{text}hydra: {{searchpath: ['{place}']}}\n")
+    with pytest.raises(ConfigError, match=r"hydra\.searchpath: there is no such key.*--config-dir"):
+        compose_jobs([], registry, config_name=name, searchpath=(str(folder),))
+    write_config(".", name, text)
+    assert compose_jobs([], registry, config_name=name, searchpath=(str(folder),))[0].model.name == "mlp"
+    assert "evilmod" not in sys.modules
+
+
+def test_a_file_without_the_package_of_an_experiment_is_refused_with_the_line_it_needs(registry, write_config):
+    folder = write_config("experiment", "bare", "model: {hidden_size: 3}\n")
+    with pytest.raises(ConfigError, match=r"^experiment=bare: .*# @package _global_"):
+        compose_jobs(["experiment=bare"], registry, searchpath=(str(folder),))
+
+
+def test_a_choice_is_a_name_though_it_looks_like_a_number(registry, write_config):
+    folder = write_config("experiment", "2026", "# @package _global_\nseed: 4\n")
+    write_config("experiment", "true", "# @package _global_\nseed: 5\n")
+    for typed in ("2026", "true", "'2026'"):
+        (job,) = compose_jobs([f"experiment={typed}"], registry, searchpath=(str(folder),))
+        assert (job.experiment, job.settings.seed) == (typed.strip("'"), 5 if typed == "true" else 4)
 
 
 def test_code_is_refused_however_deep_it_stands():

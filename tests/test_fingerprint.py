@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from nnexp import fingerprint as module
+from nnexp.errors import PluginError
 from nnexp.fingerprint import code_hash, fingerprint, normalised
 from nnexp.registry import PACKAGE
 
@@ -138,7 +139,17 @@ def test_the_version_of_torch_counts(digits, monkeypatch):
         ["def f(a, b=1): pass", "def f(a=1, b=1): pass", "def f(a, *, b=1): pass", "def f(*, a=1, b): pass"],
         ["def f(): None", "def f(): pass", "def f(): 'text'", "def f(): ..."],
         ["{**a, b: c}", "{a: c, **b}"],
+        ["f(1, [2])", "f([1, 2])", "f([1], 2)", "f(1, 2)", "f([], 1, 2)", "f([1, [2]])", "[f(1), 2]", "[f(1, 2)]"],
+        ["if a:\n  b\nc", "if a:\n  b\n  c", "if a:\n  b\nelse:\n  c"],
     ],
 )
 def test_sources_that_mean_something_else_are_told_apart(sources):
     assert len({json.dumps(normalised(ast.parse(source))) for source in sources}) == len(sources)
+
+
+def test_any_source_that_python_reads_has_a_hash(write_plugin):
+    sources = [f"x = {' + '.join(['1'] * 900)}", f"x = 0x{'f' * 5000}", f"x = 0x{'f' * 4999}e", "x = '\\ud800'"]
+    paths = [write_plugin(f"mine{number}", source) for number, source in enumerate(sources)]
+    assert len({code_hash(path) for path in paths}) == len(sources)
+    with pytest.raises(PluginError, match=r"gone\.py:1: "):
+        module.parse(paths[0].with_name("gone.py"))

@@ -200,3 +200,35 @@ def test_parameters_are_inherited_within_the_file(name, positional, defaults):
 def test_a_base_from_another_file_is_refused_with_what_to_do():
     with pytest.raises(PluginError, match=r"^a\.py:19: .*Elsewhere is not in this file.* Write an __init__\.$"):
         Reader(ast.parse(INHERITING), "a.py").parameters("Stranger")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default", "given", "chosen"),
+    [
+        ("Literal['nan', 'zero']", "'zero'", math.nan, "nan"),
+        ("Literal['null', 'zero']", "'zero'", None, "null"),
+        ("Literal['1', '2.0']", "'1'", 1, "1"),
+        ("Literal['1', '2.0']", "'1'", 2.0, "2.0"),
+        ("Literal['true', 'zero']", "'zero'", True, "true"),
+        ("Literal['on', 'off']", "'on'", False, "off"),
+        ("Literal['1'] | int", "'1'", 1, 1),
+        ("Literal['null'] | None", "None", None, None),
+    ],
+)
+def test_a_choice_that_is_read_as_another_type_is_meant_where_nothing_else_fits(annotation, default, given, chosen):
+    found = parameter(annotation, default)
+    assert repr(found.check(given)) == repr(chosen)
+    assert repr(found.default) == repr(ast.literal_eval(default))
+
+
+def test_a_value_that_several_choices_are_read_as_is_refused():
+    with pytest.raises(ValueError, match="expected one of true, on, got True"):
+        parameter("Literal['true', 'on']", "'on'").check(True)
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 1 << 50_000], ids=["2**63", "-2**63-1", "1<<50000"])
+def test_an_integer_has_at_most_64_bits_and_its_message_is_short(value):
+    with pytest.raises(ValueError, match="an integer has at most 64 bits") as caught:
+        parameter("int", "1").check(value)
+    assert len(str(caught.value)) < 300
+    assert parameter("int", "1").check(2**63 - 1) == 2**63 - 1

@@ -56,7 +56,7 @@ BROKEN = [
     ("syntax error", "x = 1\ndef f(:\n", ":2: invalid syntax"),
     ("not utf-8", b"x = '\xff\xfe'\n", "utf-8"),
     ("null bytes", b"x = 1\0\n", "null bytes"),
-    ("too deep", f"x = {'-' * 5000}1\n", "recursion"),
+    ("too deep", f"x = {'-' * 5000}1\n", "nested too deeply"),
     ("no class", "x = 1\n", ":1: a plugin is one class marked @model (from nnexp import model); found none."),
     ("two classes", model() + "@model\nclass B: ...\n", ":1: a plugin is one class marked @model"),
     ("wrong folder", model(decorator="@trainer"), ":4: @trainer in the folder of model plugins. Move"),
@@ -69,6 +69,13 @@ BROKEN = [
     ("open choice", model("data, *, x: Literal[N] = 1"), ":5: "),
     ("odd range", model("data, *, x: Annotated[int, Range(least=1)] = 1"), ":5: "),
     ("type of itself", model("data, *, x: X = 1", head="X = X | None"), ":4: "),
+    ("too deep for the memory", f"x = {'-' * 20_000}1\n", "nested too deeply"),
+    ("strange help", '@model\nclass A:\n    """A.\n\n    Args:\n  x\n    """\n    def __init__(self): ...\n', ":2: "),
+    ("many digits", model(f"data, *, x: int = 0x{'f' * 5000}"), ":5: the default of 'x' has more digits"),
+    ("many digits in a choice", model(f"data, *, x: Literal[0x{'f' * 5000}] = 1"), ":5: a choice of 'x' has more"),
+    ("many digits in a range", model(f"data, *, x: Annotated[int, Range(max=0x{'f' * 5000})] = 1"), ":5: 'x': "),
+    ("many digits in a type", model(f"data, *, x: 0x{'f' * 5000} = 1"), ":5: 'x' has type an expression that is too"),
+    ("long type", model(f"data, *, x: {' | '.join(['int'] * 1500)} = 1"), "or is nested too deeply"),
     ("base of itself", "@model\nclass A(B): ...\nclass B(A): ...\n", ":2: "),
 ]
 
@@ -85,6 +92,42 @@ def test_a_broken_file_is_reported_and_hides_no_other(write_plugin, source, reas
     with pytest.raises(ConfigError, match=r"^model=broken cannot be used: ") as caught:
         registry.get("model", "broken")
     assert broken.reason in str(caught.value)
+
+
+STRANGE = ["null", "1", "True", "nan", "inf", "\u00e9", "a,b", "a=b", "#", "a b", "a-b", "a\nb"]
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_name_that_cannot_be_typed_is_reported_in_one_line_and_hides_no_other(write_plugin, name):
+    path = write_plugin(name, MODEL)
+    write_plugin("sound", MODEL)
+    registry = Registry([path.parent.parent])
+    assert registry.names("model") == ["sound"]
+    broken = registry.broken["model", name]
+    assert "cannot be typed as a name" in broken.reason
+    assert (broken.name + broken.reason).isascii()
+    assert "\n" not in broken.name + broken.reason
+
+
+def test_links_that_lead_nowhere_are_reported_and_hide_no_other(write_plugin, tmp_path, monkeypatch):
+    folder = write_plugin("sound", MODEL).parent
+    for name, target in (("itself", "itself.py"), ("nowhere", "nowhere/at_all.py")):
+        (folder / f"{name}.py").symlink_to(target)
+    monkeypatch.chdir(tmp_path)
+    Path("plugins").symlink_to("plugins")
+    registry = Registry([Path("plugins"), folder.parent])
+    assert registry.names("model") == ["sound"]
+    named = [key for key in registry.broken if key[0] == "model"]
+    assert sorted(named) == [("model", "at_all"), ("model", "itself")]
+    assert all("cannot be read: " in registry.broken[key].reason for key in named)
+    assert registry.broken["folder", str(tmp_path / "plugins")].reason == "a link that leads nowhere"
+
+
+def test_a_long_expression_outside_the_signature_breaks_nothing(write_plugin):
+    path = write_plugin(
+        "mine", MODEL + f"X = {' + '.join(['1'] * 600)}\n\n\n@f({'-'.join(['1'] * 600)})\nclass B: ...\n"
+    )
+    assert Registry([path.parent.parent]).broken == {}
 
 
 def test_a_file_that_begins_with_a_byte_order_mark_is_read_as_python_reads_it(write_plugin):

@@ -73,6 +73,18 @@ def test_of_one_key_given_twice_the_last_counts(sweep):
         (["model=glob(z*)"], [r"model=glob\(z\*\): no value matches"]),
         (["seed=glob(*)"], [r"seed=glob\(\*\): no value matches"]),
         (["trainer.lr=interval(0,1)"], [r"trainer.lr=interval\(0,1\): an interval has no points"]),
+        (["seed=range(1000000000)"], [r"seed=range\(1000000000\): more than 100000 values"]),
+        (["seed=shuffle(range(1000000000))"], ["more than 100000 values"]),
+        (["trainer.lr=range(0,1,1e-300)"], ["more than 100000 values"]),
+        (["trainer.lr=range(0,inf)"], ["more than 100000 values"]),
+        (["seed=range(0,5,0)"], [r"seed=range\(0,5,0\): .*a step other than 0"]),
+        (["trainer.lr=range(0,5.0,0)"], ["a step other than 0"]),
+        (["trainer.lr=range(0,1,nan)"], ["a step other than 0"]),
+        (
+            ["seed=range(300)", "model.seed=range(300)", "trainer.seed=range(300)", "trainer.lr=1"],
+            [r"the sweep over seed \(300\), model.seed \(300\), trainer.seed \(300\) has more than 100000 points"],
+        ),
+        (["seed=range(-25,0)"], [*(f"seed: .*got -{n}" for n in range(25, 5, -1)), "and 5 errors more"]),
     ],
 )
 def test_all_that_is_wrong_with_a_sweep_is_said_at_once_and_once(sweep, overrides, lines):
