@@ -130,7 +130,7 @@ def test_help_shows_the_usage_what_can_be_chosen_and_the_keys_of_every_job(resul
 def test_cfg_job_prints_the_job_as_a_config_that_can_be_read(results):
     job = yaml.safe_load(good(results, "job"))
     assert job["model"] == {"name": "mine", "size": 4, "seed": 2}
-    assert (job["experiment"], job["seed"]) == ("default", 2)
+    assert job["seed"] == 2
     assert isinstance(job["dataset"]["pattern"], list)
 
 
@@ -151,4 +151,4 @@ def test_a_folder_of_configs_of_ones_own_is_searched(write_config, tmp_path, env
     done = run(*command, cwd=tmp_path, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     job = yaml.safe_load(done.stdout)
-    assert (job["experiment"], job["model"]["hidden_size"]) == ("own", 5)
+    assert job["model"]["hidden_size"] == 5

@@ -47,7 +47,7 @@ WRONG = [
     ("model=lstm,mlp", ["model has several values: add -m for a sweep"]),
     ("seed=-1", ["seed: expected int >= 0, got -1."]),
     ("dataset.seed=null", ["dataset.seed: expected int >= 0"]),
-    ("precision=16", ["precision: expected one of 32, 64, got 16."]),
+    ("precision=16", ["precision: expected one of 32, 64, bf16, got 16."]),
     ("runs=3", ["runs: expected str, got 3. Quote it if text is meant."]),
     ("hydra.run.dir=x", ["hydra.run.dir=x: ", "--config-dir adds a folder", "runs= says where runs go"]),
     ("~model", ["~model: a key cannot be deleted. Set it, or leave it out"]),
