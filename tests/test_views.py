@@ -1,4 +1,4 @@
-"""Any kind of data as a sequence or as a vector, and means and last states of what is valid, on tensors small enough to read."""
+"""Any kind of data as a sequence or a vector, and states of valid positions, on tensors small enough to read."""
 
 import pytest
 import torch
