@@ -30,11 +30,18 @@ def as_sequence(x: Tensor, data: DataSpec, lengths: Tensor | None = None) -> Ten
     return torch.where(valid_positions(lengths, data.max_length).unsqueeze(-1), sequence, torch.zeros_like(sequence))
 
 
+def as_image(x: Tensor, data: DataSpec, lengths: Tensor | None = None) -> Tensor:
+    """(B, C, H, W) -> the same; the positions of an image are its rows."""
+    if lengths is None:
+        return x
+    return torch.where(valid_positions(lengths, data.max_length)[:, None, :, None], x, torch.zeros_like(x))
+
+
 def as_vector(x: Tensor, data: DataSpec, lengths: Tensor | None = None) -> Tensor:
     """(B, *data.shape) -> (B, F): every number of an input, in one row."""
-    if data.kind in ("sequence", "tokens"):
-        return as_sequence(x, data, lengths).flatten(1)
-    return x.flatten(1)
+    if data.kind == "image":
+        return as_image(x, data, lengths).flatten(1)
+    return as_sequence(x, data, lengths).flatten(1)
 
 
 def as_windows(x: Tensor, data: DataSpec, size: int, lengths: Tensor | None = None) -> Tensor:
@@ -51,7 +58,7 @@ def as_patches(x: Tensor, data: DataSpec, size: int, lengths: Tensor | None = No
     if data.kind != "image":
         return as_sequence(x, data, lengths)
     _, height, width = data.shape
-    whole = pad(x, (0, -width % size, 0, -height % size))
+    whole = pad(as_image(x, data, lengths), (0, -width % size, 0, -height % size))
     tiles = whole.unfold(2, size, size).unfold(3, size, size)  # (B, C, rows, columns, size, size)
     return tiles.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
 

@@ -1,10 +1,10 @@
-"""Any kind of data as a sequence or as a vector, on tensors small enough to read."""
+"""Any kind of data as a sequence or a vector, and states of valid positions, on tensors small enough to read."""
 
 import pytest
 import torch
 
 from nnexp.spec import DataSpec
-from nnexp.views import as_sequence, as_vector, last_valid
+from nnexp.views import as_sequence, as_vector, last_valid, mean_valid, valid_positions
 
 SPECS = {
     "vector": DataSpec(kind="vector", shape=(5,)),
@@ -87,3 +87,28 @@ def test_the_gradient_reaches_the_valid_position_alone():
     states = torch.zeros(1, 3, 2, requires_grad=True)
     last_valid(states, torch.tensor([2])).sum().backward()
     assert states.grad.tolist() == [[[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]]]
+
+
+def test_the_mean_of_states_is_over_all_positions_without_lengths():
+    states = torch.arange(12.0).view(2, 3, 2)
+    assert mean_valid(states, None).tolist() == [[2.0, 3.0], [8.0, 9.0]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_mean_of_states_leaves_padding_out(dtype):
+    states = torch.arange(12.0, dtype=dtype).view(2, 3, 2)
+    mean = mean_valid(states, torch.tensor([1, 2]))
+    assert mean.tolist() == [[0.0, 1.0], [7.0, 8.0]]
+    assert mean.dtype == dtype
+
+
+def test_positions_before_the_length_are_valid():
+    expected = [[True, False, False], [True, True, True], [False, False, False]]
+    assert valid_positions(torch.tensor([1, 3, 0]), 3).tolist() == expected
+
+
+@pytest.mark.parametrize("lanes", [(), (2,)], ids=["one", "lanes"])
+def test_lengths_of_any_leading_shape_have_their_positions_last(lanes):
+    assert (
+        valid_positions(torch.ones(*lanes, 4, dtype=torch.long), 5).sum(-1).tolist() == torch.ones(*lanes, 4).tolist()
+    )

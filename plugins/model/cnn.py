@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from nnexp import DataSpec, PerLane, Range, model
 from nnexp.init import initialise
-from nnexp.views import as_sequence, valid_positions
+from nnexp.views import as_image, as_sequence, valid_positions
 
 Size = Annotated[int, Range(min=1)]
 
@@ -77,7 +77,10 @@ class CNN(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """(B, *data.shape) -> (B, outputs), or (B, T, outputs) where data.per_step."""
-        states = x if self.is_image else as_sequence(x, self.data, lengths).transpose(1, 2)
+        if self.is_image:
+            states = as_image(x, self.data, lengths)
+        else:
+            states = as_sequence(x, self.data, lengths).transpose(1, 2)
         valid = None
         if lengths is not None and not self.is_image:
             valid = valid_positions(lengths, states.shape[-1]).unsqueeze(1)

@@ -64,6 +64,8 @@ class ViT(nn.Module):
         """(B, *data.shape) -> (B, outputs), or (B, T, outputs) where data.per_step."""
         per_step = self.data.per_step
         patches = as_sequence(x, self.data, lengths) if per_step else as_patches(x, self.data, self.patch_size, lengths)
+        if self.data.kind == "image" and not per_step:
+            lengths = None  # of rows of pixels, not of patches: they are read as zeros, and all patches count
         tokens = self.embed(patches)
         if self.positions is not None:
             tokens = tokens + self.positions
