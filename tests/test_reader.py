@@ -145,7 +145,7 @@ REFUSED = [
     ("*, x: 'dict[str, int]' = {}", "'x' has type dict[str, int]; allowed are"),
     ("*, x: 'int |' = 1", "'x' has type 'int |'; allowed are"),
     ("*, x: Literal[N] = 1", "N"),
-    ("*, x: Annotated[int, Gt(1)] = 1", "'x' is annotated with Gt(1); only Range(...) and PerLane are known"),
+    ("*, x: Annotated[int, Gt(1)] = 1", "'x' is annotated with Gt(1); only Range(...), PerLane and File are known"),
     ("*, x: Annotated[int, Range(minimum=1)] = 1", "Range(minimum=1)"),
     ("*, x: Annotated[int, Range(min=N)] = 1", "Range(min=N)"),
     ("*, x: Annotated[int, Range(min='a')] = 1", "Range(min='a')"),
