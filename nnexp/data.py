@@ -132,7 +132,8 @@ def check_output(output: object, target: Tensor, data: DataSpec) -> None:
 
 def _bounds(y: Tensor) -> tuple[float, float]:
     """The smallest and the largest label. In parts, for torch would write out rows that overlap in memory."""
-    parts = [(part.min().item(), part.max().item()) for part in y.split(EVALUATION_ROWS)]
+    rows = max(1, BLOCK_BYTES // max(1, y[0].numel() * y.element_size()))
+    parts = [(part.min().item(), part.max().item()) for part in y.split(rows)]
     return min(low for low, _ in parts), max(high for _, high in parts)
 
 

@@ -19,6 +19,7 @@ SHAPES = {
     "a sequence": DataSpec(kind="sequence", shape=(6, 3), outputs=2),
     "tokens": DataSpec(kind="tokens", shape=(7,), outputs=4, vocab=5),
     "an image": DataSpec(kind="image", shape=(3, 8, 10), outputs=3),
+    "tokens, each followed by another": DataSpec(kind="tokens", shape=(7,), outputs=5, vocab=5, per_step=True),
     "one value": DataSpec(kind="sequence", shape=(6, 1), target="value", outputs=1),
 }
 
@@ -36,6 +37,10 @@ def _inputs(data: DataSpec, num_rows: int = 4, lanes: tuple[int, ...] = ()) -> T
     return torch.randint(data.vocab, shape) if data.kind == "tokens" else torch.randn(shape)
 
 
+def _output_shape(data: DataSpec, num_rows: int = 4) -> tuple[int, ...]:
+    return (num_rows, *data.shape[:1], data.outputs) if data.per_step else (num_rows, data.outputs)
+
+
 def _model(plugin: Plugin, data: DataSpec, seed: int = 0, **values: object) -> nn.Module:
     with seeded(seed):
         return plugin.load()(data, **values)
@@ -50,7 +55,7 @@ def _close(one: Tensor, other: Tensor, tolerance: float = 1e-5) -> None:
 def test_the_output_has_one_number_per_class_or_value_and_is_finite(plugin, name):
     data = _spec(name)
     output = _model(plugin, data)(_inputs(data))
-    assert output.shape == (4, data.outputs)
+    assert output.shape == _output_shape(data)
     assert output.isfinite().all()
 
 
@@ -68,7 +73,7 @@ CHOICES = [
 def test_every_choice_of_a_model_works_on_every_kind_of_data(plugin, values, name):
     data = SHAPES[name]
     output = _model(plugin, data, **values)(_inputs(data))
-    assert output.shape == (4, data.outputs)
+    assert output.shape == _output_shape(data)
     assert output.isfinite().all()
 
 
@@ -166,3 +171,27 @@ def _in_double(model: nn.Module, x: Tensor) -> Tensor:
         return model(x)
     finally:
         torch.set_default_dtype(before)
+
+
+@every_model
+@pytest.mark.parametrize("name", [name for name in [*SHAPES, *DATASETS] if _spec(name).per_step])
+def test_a_prediction_at_each_position_reads_nothing_that_comes_after_it(plugin, name):
+    data = _spec(name)
+    model, x = _model(plugin, data).eval(), _inputs(data)
+    changed = x.clone()
+    changed[:, 4:] = _inputs(data)[:, 4:]
+    one, other = model(x), model(changed)
+    _close(one[:, :4], other[:, :4])
+    assert not torch.equal(one[:, 4:], other[:, 4:])
+
+
+@every_model
+@pytest.mark.parametrize("name", ["a sequence", "tokens", "tokens, each followed by another", "pattern"])
+def test_what_stands_in_the_padding_changes_no_output(plugin, name):
+    data = _spec(name)
+    model, x, lengths = _model(plugin, data).eval(), _inputs(data), torch.tensor([3, 1, data.max_length, 5])
+    valid = torch.arange(data.max_length) < lengths.unsqueeze(1)
+    changed = torch.where(valid.view(*valid.shape, *[1] * (x.ndim - 2)), x, _inputs(data))
+    assert not torch.equal(x, changed)
+    one, other = model(x, lengths), model(changed, lengths)
+    _close(one[valid] if data.per_step else one, other[valid] if data.per_step else other)
