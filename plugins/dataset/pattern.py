@@ -63,7 +63,8 @@ class Pattern:
         self.val = _split(classes, num_val, min_length, generator, seen, add=True)
         self.train = _split(classes, num_train, min_length, generator, seen, add=False)
         if short:
-            warnings.warn(_shortage(short[0], num_lengths, held_out, self.test, self.train), stacklevel=2)
+            rarest = min(short, key=lambda c: c.sizes[num_lengths - 1])
+            warnings.warn(_shortage(rarest, num_lengths, held_out, self.test, self.train), stacklevel=2)
 
 
 def _check(length: int, pattern: tuple[int, ...], window: int | None, min_length: int | None) -> None:
