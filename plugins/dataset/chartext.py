@@ -40,7 +40,7 @@ class CharText:
 
     Args:
         generator: not used.
-        path: a text file in UTF-8; null takes the text below.
+        path: a text file in UTF-8, whose content counts and not its name; null takes `text`.
         text: the text itself; null takes one of our own, about what networks remember.
         length: characters that are read in a row.
         held_out: share of the text, at its end, for validation and test; with 0 they are windows of the training text.
