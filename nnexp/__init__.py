@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nnexp.spec import DataSpec, PerLane, Range, Trainer, dataset, model, trainer
+from nnexp.spec import DataSpec, File, PerLane, Range, Trainer, dataset, model, trainer
 
 if TYPE_CHECKING:
     from nnexp.reopen import load as load
 
-__all__ = ["DataSpec", "PerLane", "Range", "Trainer", "dataset", "load", "model", "plugin", "trainer"]
+__all__ = ["DataSpec", "File", "PerLane", "Range", "Trainer", "dataset", "load", "model", "plugin", "trainer"]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,22 +11,38 @@ from torch.nn import functional as F
 from nnexp.errors import NnexpError
 from nnexp.seeding import generator
 from nnexp.spec import DataSpec
+from nnexp.views import valid_positions
 
 Split = tuple[Tensor, ...]
 BLOCK_BYTES = 1 << 20
 EVALUATION_ROWS = 4096
+MOST_EVALUATED = 20_000
+MOST_PERMUTED = 2**18
+PAGE = 4096
 
 
 def to_device(split: Split, dtype: torch.dtype, device: torch.device) -> Split:
     """The tensors of a split on a device, real numbers in the given precision."""
-    return tuple(t.to(device, dtype if t.is_floating_point() else t.dtype) for t in split)
+    return tuple(_moved(t, dtype if t.is_floating_point() else t.dtype, device) for t in split)
+
+
+def _moved(t: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Rows that overlap in memory, such as windows of a text, still do so afterwards: what they view is moved."""
+    num_stored = t.untyped_storage().nbytes() // t.element_size()
+    if t.numel() <= num_stored:
+        return t.to(device, dtype)
+    stored = t.as_strided((num_stored,), (1,), 0).to(device, dtype)
+    return stored.as_strided(t.shape, t.stride(), t.storage_offset())
 
 
 class Batches:
     """Batch s of training, for any s: there is no state that a resume could lose.
 
     Rows come in a fresh random order each epoch; a batch may hold the end of one epoch and the start of the next, so
-    that all have the same size.
+    that all have the same size. Of more than 2**18 rows no order is kept, for it would be larger than the data it
+    orders: each row of a batch is then drawn from all, so that within an epoch one may come twice and another never.
+
+    Either way the rows are an endless sequence in pages, an epoch or 4,096 draws, each from a generator of its own.
 
     Args:
         split: the training rows.
@@ -42,9 +58,11 @@ class Batches:
         if self.size > self.num_rows:
             wrong = f"trainer.batch_size={self.size} is more than the {self.num_rows} training rows"
             raise NnexpError(f"{wrong}. Make it smaller, or trainer.batch_size=full.")
+        self.is_drawn = self.num_rows > MOST_PERMUTED
+        self.page_size = PAGE if self.is_drawn else self.num_rows
         row_bytes = sum(t[0].numel() * t.element_size() for t in split)
         self.block = max(1, min(256, BLOCK_BYTES // max(1, row_bytes * self.size)))
-        self._order: tuple[int, Tensor] = (-1, torch.empty(0))
+        self._last_page: tuple[int, Tensor] = (-1, torch.empty(0))
 
     def take(self, first: int, count: int) -> Iterator[Split]:
         """Batches of the updates `first` to `first + count - 1` (updates count from 1)."""
@@ -59,29 +77,47 @@ class Batches:
             yield from zip(*gathered, strict=True)
 
     def _rows(self, start: int, count: int) -> Tensor:
-        """Row numbers at positions `start` ... of the endless sequence of epochs."""
+        """Row numbers at positions `start` ... of the endless sequence of pages."""
         parts = []
         while count:
-            epoch, offset = divmod(start, self.num_rows)
-            part = self._epoch(epoch)[offset : offset + count]
+            page, offset = divmod(start, self.page_size)
+            part = self._page(page)[offset : offset + count]
             parts.append(part)
             start, count = start + len(part), count - len(part)
         return torch.cat(parts)
 
-    def _epoch(self, epoch: int) -> Tensor:
-        if self._order[0] != epoch:
-            order = torch.randperm(self.num_rows, generator=generator(self.seed, f"epoch {epoch}"))
-            self._order = (epoch, order.to(self.split[0].device))
-        return self._order[1]
+    def _page(self, page: int) -> Tensor:
+        if self._last_page[0] != page:
+            if self.is_drawn:
+                rows = torch.randint(self.num_rows, (PAGE,), generator=generator(self.seed, f"page {page}"))
+            else:
+                rows = torch.randperm(self.num_rows, generator=generator(self.seed, f"epoch {page}"))
+            self._last_page = (page, rows.to(self.split[0].device))
+        return self._last_page[1]
 
 
-def loss(output: Tensor, target: Tensor, data: DataSpec) -> Tensor:
-    """Mean over predictions: cross-entropy in nats for classes, squared error for values."""
+def loss(output: Tensor, target: Tensor, data: DataSpec, lengths: Tensor | None = None) -> Tensor:
+    """Mean over predictions: cross-entropy in nats for classes, squared error for values.
+
+    A prediction for a position that is padding, one at or after `lengths` (B,), does not count.
+    """
+    is_padded = data.per_step and lengths is not None
+    reduction = "none" if is_padded else "mean"
     if data.target == "value":
-        return F.mse_loss(output, target.reshape(output.shape))
-    if data.per_step:
-        output, target = output.flatten(0, 1), target.flatten()
-    return F.cross_entropy(output, target)
+        each = F.mse_loss(output, target.reshape(output.shape), reduction=reduction)
+    elif data.per_step:
+        each = F.cross_entropy(output.flatten(0, 1), target.flatten().long(), reduction=reduction)
+    else:
+        each = F.cross_entropy(output, target.long())
+    return _mean_valid(each.reshape(*output.shape[:2], -1).mean(-1), lengths) if is_padded else each
+
+
+def _mean_valid(each: Tensor, lengths: Tensor | None) -> Tensor:
+    """The mean of (B, T) over positions that are not padding."""
+    if lengths is None:
+        return each.mean()
+    valid = valid_positions(lengths, each.shape[1])
+    return torch.where(valid, each, torch.zeros_like(each)).sum() / valid.sum()
 
 
 def check_output(output: object, target: Tensor, data: DataSpec) -> None:
@@ -92,6 +128,13 @@ def check_output(output: object, target: Tensor, data: DataSpec) -> None:
         raise NnexpError(f"the model gave a {type(output).__name__}, its data need one tensor of shape {expected}.")
     if tuple(output.shape) != expected:
         raise NnexpError(f"the model gave a tensor of shape {tuple(output.shape)}, its data need {expected}.")
+
+
+def _bounds(y: Tensor) -> tuple[float, float]:
+    """The smallest and the largest label. In parts, for torch would write out rows that overlap in memory."""
+    rows = max(1, BLOCK_BYTES // max(1, y[0].numel() * y.element_size()))
+    parts = [(part.min().item(), part.max().item()) for part in y.split(rows)]
+    return min(low for low, _ in parts), max(high for _, high in parts)
 
 
 def check_split(name: str, split: Split, data: DataSpec) -> None:
@@ -105,8 +148,9 @@ def check_split(name: str, split: Split, data: DataSpec) -> None:
         )
     if data.target == "value":
         return
-    if y.is_floating_point() or y.min() < 0 or y.max() >= data.outputs:
-        wrong = f"labels of {y.dtype} from {y.min()} to {y.max()}"
+    low, high = _bounds(y)
+    if y.is_floating_point() or low < 0 or high >= data.outputs:
+        wrong = f"labels of {y.dtype} from {low} to {high}"
         raise NnexpError(f"the dataset's '{name}' has {wrong}; needed are whole numbers from 0 to {data.outputs - 1}.")
 
 
@@ -115,16 +159,26 @@ def metric_names(data: DataSpec) -> list[str]:
 
 
 @torch.no_grad()
-def evaluate(module: torch.nn.Module, split: Split, data: DataSpec) -> dict[str, float]:
-    """Loss and, for classes, accuracy over all predictions of a split."""
+def evaluate(
+    module: torch.nn.Module, split: Split, data: DataSpec, max_rows: int | None = MOST_EVALUATED
+) -> dict[str, float]:
+    """Loss and, for classes, accuracy over all predictions of a split.
+
+    Of a split of more rows than `max_rows`, every second, third, ... row is taken, so that they are no more than these.
+    """
+    if max_rows is not None:
+        split = tuple(t[:: -(-len(t) // max_rows)] for t in split)
     sums: dict[str, Tensor | float] = dict.fromkeys(metric_names(data), 0.0)
-    num_rows = len(split[0])
-    for start in range(0, num_rows, EVALUATION_ROWS):
+    count: Tensor | int = 0
+    for start in range(0, len(split[0]), EVALUATION_ROWS):
         x, y, *rest = (t[start : start + EVALUATION_ROWS] for t in split)
         output = module(x, *rest)
         check_output(output, y, data)
-        sums["loss"] += loss(output, y, data) * len(x)
+        lengths = rest[0] if rest and data.per_step else None
+        weight = len(x) if lengths is None else lengths.sum()  # predictions, or rows where all have as many
+        sums["loss"] += loss(output, y, data, lengths) * weight
         if "accuracy" in sums:
-            right = (output.argmax(-1) == y).to(output.dtype)
-            sums["accuracy"] += right.mean() * len(x)
-    return {name: float(total) / num_rows for name, total in sums.items()}
+            right = (output.argmax(-1) == y.long()).to(output.dtype)
+            sums["accuracy"] += _mean_valid(right, lengths) * weight
+        count += weight
+    return {name: float(total) / float(count) for name, total in sums.items()}

@@ -1,5 +1,7 @@
 """What makes two jobs the same: configuration, seeds, the code that makes the numbers, and torch's version.
 
+A parameter marked `File` counts by what is in the file, wherever that is.
+
 Not covered: where and how fast a job runs (device, folders, checkpoint interval), for these change no number.
 """
 
@@ -13,7 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from nnexp.config import Job
+from nnexp.config import Choice, Job
+from nnexp.errors import ConfigError
 from nnexp.registry import PACKAGE, Registry, parse
 
 # The modules of nnexp that decide a run's numbers. The others may change and a finished run stays valid.
@@ -21,15 +24,45 @@ NUMERIC = ("data", "init", "lane", "seeding", "spec", "update", "views", "weight
 
 
 def fingerprint(job: Job, registry: Registry) -> str:
-    """64 hexadecimal digits. Raises PluginError where the code of a plugin can no longer be read."""
+    """64 hexadecimal digits.
+
+    Raises PluginError where the code of a plugin can no longer be read, ConfigError where a file cannot that the job
+    names.
+    """
     content = {
-        "choices": [[c.kind, c.name, c.values, c.seed] for c in job.choices],
+        "choices": [[c.kind, c.name, _values(c, registry), c.seed] for c in job.choices],
         "precision": job.settings.precision,
         "plugins": [code_hash(registry.get(c.kind, c.name).path) for c in job.choices],
         "nnexp": [code_hash(PACKAGE / f"{name}.py") for name in NUMERIC],
         "torch": version("torch"),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _values(choice: Choice, registry: Registry) -> dict[str, Any]:
+    """The values of a plugin's parameters, with the content of a file for its path."""
+    values = dict(choice.values)
+    for name, parameter in registry.get(choice.kind, choice.name).parameters.items():
+        if parameter.is_file and values[name] is not None:
+            try:
+                values[name] = file_hash(Path(values[name]))
+            except (OSError, ValueError) as error:  # ValueError: a path with a null character
+                reason = getattr(error, "strerror", None) or error
+                message = f"{choice.kind}.{name}={values[name]}: the file cannot be read: {reason}."
+                raise ConfigError(f"{message} Give the path of a file that is there.") from None
+    return values
+
+
+@cache
+def _file_hash(path: Path, _stamp: tuple[int, int]) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_hash(path: Path) -> str:
+    """Hash of a file's bytes, which are never in memory as a whole; computed once for all the jobs of a sweep."""
+    stat = path.stat()
+    return _file_hash(path.resolve(), (stat.st_mtime_ns, stat.st_size))
 
 
 @cache

@@ -74,7 +74,10 @@ class Reader:
             value = first_fit(options, value)
         except ValueError:
             raise self.fail(node, f"the default of '{name}' is not of its own type: {brief(value)}.") from None
-        return Parameter(name, options, value, per_lane="PerLane" in marks)
+        is_file = "File" in marks
+        if is_file and any(option.type not in (str, type(None)) for option in options):
+            raise self.fail(node, f"'{name}' is marked File, so it must be str or str | None.")
+        return Parameter(name, options, value, per_lane="PerLane" in marks, is_file=is_file)
 
     def _literal(self, node: ast.expr, what: str) -> Any:
         try:
@@ -98,7 +101,7 @@ class Reader:
         return inner
 
     def _options(self, node: ast.expr, name: str, marks: list[Any]) -> list[Option]:
-        """The options that an annotation allows; marks such as PerLane are added to `marks`."""
+        """The options that an annotation allows; marks such as PerLane and File are added to `marks`."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return self._options(self._unquoted(node, name), name, marks)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
@@ -137,10 +140,11 @@ class Reader:
     def _mark(self, mark: ast.expr, name: str, marks: list[Any]) -> Range | None:
         if isinstance(mark, ast.Call) and last_name(mark.func) == "Range":
             return self._range(mark, name)
-        if last_name(mark) == "PerLane":
-            marks.append("PerLane")
+        if last_name(mark) in ("PerLane", "File"):
+            marks.append(last_name(mark))
             return None
-        raise self.fail(mark, f"'{name}' is annotated with {source_of(mark)}; only Range(...) and PerLane are known.")
+        known = "only Range(...), PerLane and File are known"
+        raise self.fail(mark, f"'{name}' is annotated with {source_of(mark)}; {known}.")
 
     def _range(self, mark: ast.Call, name: str) -> Range:
         try:

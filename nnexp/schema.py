@@ -98,6 +98,7 @@ class Parameter:
     options: tuple[Option, ...]
     default: Any
     per_lane: bool = False
+    is_file: bool = False
     help: str = ""
 
     def check(self, value: Any) -> Any:

@@ -56,6 +56,13 @@ class PerLane:
     """
 
 
+class File:
+    """Marks a parameter that names a file whose content, not whose path, is part of the job: `Annotated[str, File]`.
+
+    A file that is renamed leaves a run what it was; one that is written anew makes another run.
+    """
+
+
 @dataclass(frozen=True)
 class DataSpec:
     """What a dataset says of its tensors, and all that a model needs to know of them.
@@ -96,6 +103,8 @@ class Dataset(Protocol):
     """Made with a generator of its own, seeded by `dataset.seed`.
 
     Each split is `(x, y)` or `(x, y, lengths)`: x (N, *spec.shape), y (N,) or (N, T) where `spec.per_step`.
+    Tokens and labels may be of any integer type, and rows may be views that overlap, such as windows of a text.
+    Labels are classes at padded positions too, where they do not count.
     """
 
     spec: DataSpec

@@ -2,12 +2,15 @@
 
 import ast
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
 from nnexp import fingerprint as module
-from nnexp.errors import PluginError
+from nnexp.errors import ConfigError, PluginError
 from nnexp.fingerprint import code_hash, fingerprint, normalised
 from nnexp.registry import PACKAGE
 
@@ -153,3 +156,65 @@ def test_any_source_that_python_reads_has_a_hash(write_plugin):
     assert len({code_hash(path) for path in paths}) == len(sources)
     with pytest.raises(PluginError, match=r"gone\.py:1: "):
         module.parse(paths[0].with_name("gone.py"))
+
+
+@pytest.fixture
+def digits_of_text(registry, make_job):
+    """The fingerprint of a job that reads a file."""
+    return lambda path: fingerprint(make_job("dataset=chartext", f"dataset.path='{path}'"), registry)
+
+
+def test_the_content_of_a_file_counts_and_its_name_does_not(digits_of_text, tmp_path):
+    path, moved = tmp_path / "a.txt", tmp_path / "elsewhere" / "b.text"
+    path.write_text("a text")
+    before = digits_of_text(path)
+    moved.parent.mkdir()
+    path.rename(moved)
+    assert digits_of_text(moved) == before
+    path.write_text("a text, longer")
+    assert digits_of_text(path) != before
+    path.write_text("a text")
+    assert digits_of_text(path) == before
+
+
+def test_a_file_written_anew_with_the_same_size_is_another(digits_of_text, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("one")
+    before = digits_of_text(path)
+    path.write_text("two")
+    os.utime(path, ns=(0, 0))
+    assert digits_of_text(path) != before
+
+
+def test_only_files_are_read_and_none_where_none_is_given(digits, tmp_path):
+    assert digits("dataset=chartext") == digits("dataset=chartext", "dataset.path=null")
+    assert digits("dataset=chartext", "dataset.text='nowhere.txt'") != digits("dataset=chartext")
+
+
+@pytest.mark.parametrize("name", ["nowhere.txt", ".", "a.txt/b.txt"])
+def test_a_file_that_cannot_be_read_is_refused_with_key_and_path(digits_of_text, tmp_path, name):
+    (tmp_path / "a.txt").write_text("a text")
+    with pytest.raises(ConfigError, match=r"^dataset\.path=.*: the file cannot be read: \w.*\. Give the path of"):
+        digits_of_text(tmp_path / name)
+
+
+PLAN = """
+import sys
+from nnexp.errors import ConfigError
+from nnexp.plan import plan
+from nnexp.registry import discover
+from nnexp.sweeper import compose_jobs
+
+registry = discover()
+try:
+    plan(compose_jobs(["dataset=chartext", "dataset.path=nowhere.txt"], registry), registry)
+except ConfigError as error:
+    print(error, "torch" in sys.modules)
+"""
+
+
+def test_a_missing_file_is_found_while_planning_before_torch_is_imported(tmp_path):
+    done = subprocess.run([sys.executable, "-c", PLAN], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("dataset.path=nowhere.txt: the file cannot be read: No such file or directory.")
+    assert done.stdout.endswith("False\n")
+    assert not [*tmp_path.iterdir()]

@@ -124,6 +124,23 @@ def test_the_per_lane_mark_is_found_wherever_it_stands(annotation, per_lane):
     assert parameter(annotation, "1.0").per_lane is per_lane
 
 
+@pytest.mark.parametrize(
+    ("annotation", "is_file"),
+    [
+        ("str | None", False),
+        ("Annotated[str | None, File]", True),
+        ("Annotated[str, nnexp.File] | None", True),
+        ("Optional[Annotated[str, File]]", True),
+        ("'Annotated[str | None, File]'", True),
+    ],
+)
+def test_the_file_mark_is_found_wherever_it_stands(annotation, is_file):
+    found = parameter(annotation, "'a.txt'")
+    assert found.is_file is is_file
+    assert not found.per_lane
+    assert found.check("b.txt") == "b.txt"
+
+
 REFUSED = [
     ("*, x=1", "'x' needs a type and a default"),
     ("*, x: int", "'x' needs a type and a default"),
@@ -145,7 +162,9 @@ REFUSED = [
     ("*, x: 'dict[str, int]' = {}", "'x' has type dict[str, int]; allowed are"),
     ("*, x: 'int |' = 1", "'x' has type 'int |'; allowed are"),
     ("*, x: Literal[N] = 1", "N"),
-    ("*, x: Annotated[int, Gt(1)] = 1", "'x' is annotated with Gt(1); only Range(...) and PerLane are known"),
+    ("*, x: Annotated[int, Gt(1)] = 1", "'x' is annotated with Gt(1); only Range(...), PerLane and File are known"),
+    ("*, x: Annotated[int, File] = 1", "'x' is marked File, so it must be str or str | None"),
+    ("*, x: list[Annotated[str, File]] = []", "'x' is marked File, so it must be str or str | None"),
     ("*, x: Annotated[int, Range(minimum=1)] = 1", "Range(minimum=1)"),
     ("*, x: Annotated[int, Range(min=N)] = 1", "Range(min=N)"),
     ("*, x: Annotated[int, Range(min='a')] = 1", "Range(min='a')"),

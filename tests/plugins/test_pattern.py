@@ -139,3 +139,13 @@ def test_classes_come_in_random_order():
 def test_a_pattern_that_fits_no_string_is_refused(length, pattern):
     with pytest.raises(ValueError, match=f"the pattern has {len(pattern)} bits, and sequences have {length}"):
         Pattern(generator(0, "data"), length=length, pattern=pattern)
+
+
+FIRST = ["1001010110010101", "0100010011101111", "1101100100111101", "0110010111000111"]
+
+
+def test_with_neither_window_nor_min_length_rows_are_what_they_have_always_been():
+    """Of seed 0, before there were either."""
+    made = _made()
+    assert len(made.train) == 2
+    assert _strings(made.test[0][:2]) + _strings(made.train[0][:2]) == FIRST
