@@ -15,7 +15,7 @@ from nnexp.views import valid_positions
 
 Split = tuple[Tensor, ...]
 BLOCK_BYTES = 1 << 20
-EVALUATION_ROWS = 4096
+MOST_AT_ONCE = 4096  # predictions, so that an evaluation needs little memory
 MOST_EVALUATED = 20_000
 MOST_PERMUTED = 2**18
 PAGE = 4096
@@ -170,8 +170,9 @@ def evaluate(
         split = tuple(t[:: -(-len(t) // max_rows)] for t in split)
     sums: dict[str, Tensor | float] = dict.fromkeys(metric_names(data), 0.0)
     count: Tensor | int = 0
-    for start in range(0, len(split[0]), EVALUATION_ROWS):
-        x, y, *rest = (t[start : start + EVALUATION_ROWS] for t in split)
+    at_once = max(1, MOST_AT_ONCE // (data.max_length if data.per_step else 1))
+    for start in range(0, len(split[0]), at_once):
+        x, y, *rest = (t[start : start + at_once] for t in split)
         output = module(x, *rest)
         check_output(output, y, data)
         lengths = rest[0] if rest and data.per_step else None

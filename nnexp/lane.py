@@ -160,7 +160,7 @@ class Lane:
                 if pausable and self.stopped():
                     break
                 step = self.step + 1
-                value = loss(module(x, *lengths), y, data)
+                value = loss(module(x, *lengths), y, data, *lengths)
                 grads = weights.gradient(value)
                 flat = torch.cat([g.reshape(-1) for g in grads])
                 norm = torch.linalg.vector_norm(flat)
@@ -176,7 +176,7 @@ class Lane:
         step, row = rows[-1]
         x, y, *lengths = next(self.batches.take(step, 1))
         with self.generators.active(), self.arithmetic():
-            where = explain(self.module, self.weights, lambda: loss(self.module(x, *lengths), y, self.data))
+            where = explain(self.module, self.weights, lambda: loss(self.module(x, *lengths), y, self.data, *lengths))
         last = f" The last finite gradient norm was {rows[-2][1]['grad_norm']:.3g}." if len(rows) > 1 else ""
         if math.isfinite(row["train/loss"] + row["grad_norm"]):
             return f"step {step}: the update is so large that it leaves weights that are not finite.{last}"

@@ -142,7 +142,7 @@ def test_only_classes_have_an_accuracy(target, names):
 
 @pytest.mark.parametrize("rows_at_once", [3, 23, 4096])
 def test_evaluation_in_parts_is_the_mean_over_all_rows(monkeypatch, rows_at_once):
-    monkeypatch.setattr(data, "EVALUATION_ROWS", rows_at_once)
+    monkeypatch.setattr(data, "MOST_AT_ONCE", rows_at_once)
     module, x, y = torch.nn.Linear(3, 4), torch.randn(ROWS, 3), torch.randint(4, (ROWS,))
     result = evaluate(module, (x, y), CLASSES)
     output = module(x)

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from contract.rows import close, inputs, make, stack
-from nnexp.lane import precision
+from nnexp.lane import arithmetic
 from nnexp.spec import DataSpec
 from nnexp.views import valid_positions
 
 
 def in_double(model: nn.Module, x: Tensor, *lengths: Tensor) -> Tensor:
-    with precision(torch.float64), torch.no_grad():
+    with arithmetic(64, torch.device("cpu")), torch.no_grad():
         return model.double()(x.double() if x.is_floating_point() else x, *lengths)
 
 
