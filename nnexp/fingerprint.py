@@ -20,7 +20,7 @@ from nnexp.errors import ConfigError
 from nnexp.registry import PACKAGE, Registry, parse
 
 # The modules of nnexp that decide a run's numbers. The others may change and a finished run stays valid.
-NUMERIC = ("data", "init", "lane", "seeding", "spec", "update", "views", "weights")
+NUMERIC = ("data", "init", "lane", "recurrent", "seeding", "spec", "update", "views", "weights")
 
 
 def fingerprint(job: Job, registry: Registry) -> str:
