@@ -62,7 +62,9 @@ def test_tensorboard_serves_the_runs(folder: Path) -> None:
 
 
 def test_the_code_for_a_notebook_runs(folder: Path) -> None:
-    code = block("test: this code is run") + "assert accuracy > 0.8\n"
+    check = "import json; facts = json.load(open(glob.glob('runs/default/*')[0] + '/run.json'))\n"
+    check += "assert abs(accuracy - facts['metrics']['test/accuracy']) < 1e-6\n"
+    code = block("test: this code is run") + check
     result = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
 
