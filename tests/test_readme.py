@@ -98,3 +98,13 @@ def test_the_plugin_of_the_readme_is_listed_and_trained_beside_a_broken_one(tmp_
     assert "model=broken: cannot be used" in listing.stdout
     assert training.returncode == 0, training.stderr
     assert "finished: 50 steps" in training.stdout
+
+
+def test_the_table_of_pairs_has_a_figure_for_each_and_strikes_out_only_what_the_text_explains() -> None:
+    lines = README.partition("<!-- pairs -->\n")[2].partition("<!-- end of pairs -->")[0].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert rows[0] == ["dataset", "metric", "baseline", "mlp", "cnn", "rnn", "lstm", "gru", "vit"]
+    assert {row[0] for row in rows[2:]} == {"moons", "pattern", "edges", "chartext", "chartext python.txt"}
+    for dataset, metric, _, *cells in rows[2:]:
+        assert all(float(cell.strip("~")) >= 0 for cell in cells)
+        assert any("~" in cell for cell in cells) == ((dataset, metric) == ("chartext", "test/loss"))
