@@ -179,7 +179,7 @@ def evaluate(
         weight = len(x) if lengths is None else lengths.sum()  # predictions, or rows where all have as many
         sums["loss"] += loss(output, y, data, lengths) * weight
         if "accuracy" in sums:
-            right = (output.argmax(-1) == y.long()).to(output.dtype)
+            right = (output.argmax(-1) == y.long()).to(torch.get_default_dtype())  # exact, also with bf16
             sums["accuracy"] += _mean_valid(right, lengths) * weight
         count += weight
     return {name: float(total) / float(count) for name, total in sums.items()}

@@ -118,7 +118,9 @@ class Lane:
         return self.step == self.trainer.max_steps or (patience is not None and self.waited >= patience)
 
     def observe(self, val_loss: float) -> None:
-        """Take note of an evaluation."""
+        """Take note of an evaluation; one that is not finite says nothing of patience, for divergence ends the run."""
+        if not math.isfinite(val_loss):
+            return
         self.waited = 0 if val_loss < self.best else self.waited + 1
         self.best = min(self.best, val_loss)
 

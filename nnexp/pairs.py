@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from nnexp.config import Job
 from nnexp.data import Split
@@ -41,13 +42,20 @@ def baselines(data: DataSpec, train: Split, test: Split) -> dict[str, tuple[str,
 
 def text_baseline(data: DataSpec, train: Split, split: Split) -> tuple[str, float]:
     """The better of unigram and bigram frequencies with one added to each count, in nats per prediction."""
-    pairs = train[0].long().flatten() * data.outputs + train[1].long().flatten()
-    counts = pairs.bincount(minlength=data.vocab * data.outputs).double().view(data.vocab, data.outputs) + 1
-    unigram, bigram = counts.sum(0) / counts.sum(), counts / counts.sum(1, keepdim=True)
-    seen, target = split[0].long().flatten(), split[1].long().flatten()
-    losses = {"unigram": -unigram[target].log().mean(), "bigram": -bigram[seen, target].log().mean()}
-    name = min(losses, key=lambda key: float(losses[key]))
-    return name, float(losses[name])
+    counts = _bigrams(data, train) + 1
+    seen = _bigrams(data, split)
+    chances = {"unigram": counts.sum(0) / counts.sum(), "bigram": counts / counts.sum(1, keepdim=True)}
+    losses = {name: float(-(seen * chance.log()).sum() / seen.sum()) for name, chance in chances.items()}
+    name = min(losses, key=lambda key: losses[key])
+    return name, losses[name]
+
+
+def _bigrams(data: DataSpec, split: Split) -> Tensor:
+    """(vocab, outputs): how often each follows each; a part at a time, for windows overlap and are views."""
+    total = torch.zeros(data.vocab * data.outputs, dtype=torch.float64)
+    for x, y in zip(*(t.split(4096) for t in split[:2]), strict=True):
+        total += (x.long() * data.outputs + y.long()).flatten().bincount(minlength=len(total))
+    return total.view(data.vocab, data.outputs)
 
 
 def rows(finished: Sequence[Planned], registry: Registry) -> list[list[str]]:
@@ -59,6 +67,9 @@ def rows(finished: Sequence[Planned], registry: Registry) -> list[list[str]]:
         groups.setdefault((dataset.name, *map(str, dataset.values.values())), []).append(item)
     table = [["dataset", "metric", "baseline", *models], ["---"] * (3 + len(models))]
     for items in groups.values():
+        if all(item.run.status != "finished" for item in items):
+            table.append([title(items[0].job, registry), "", "", *["failed"] * len(models)])
+            continue
         made = make_data(items[0].job, registry)
         for metric, (name, value) in baselines(made.spec, made.train, made.test).items():
             cells = [_cell(items, model, metric, value) for model in models]
@@ -89,14 +100,21 @@ def markdown(table: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in table)
 
 
-def write(path: Path, text: str) -> None:
-    """Replace what stands between the markers `<!-- pairs -->` and `<!-- end of pairs -->` of a file."""
-    old = path.read_text(encoding="utf-8")
+def write(path: Path, text: str | None) -> None:
+    """Replace what stands between the markers `<!-- pairs -->` and `<!-- end of pairs -->` of a file.
+
+    Without a text it only looks. Raises NnexpError where there is no such place.
+    """
     begin, end = "<!-- pairs -->\n", "<!-- end of pairs -->"
-    new = re.sub(f"{begin}.*?{end}", lambda _: f"{begin}{text}\n{end}", old, flags=re.DOTALL)
+    try:
+        old = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NnexpError(f"{path} cannot be read: {error}.") from None
     if begin not in old or end not in old:
         raise NnexpError(f"{path} has no place for the table: a line {begin.strip()} and a line {end}.")
-    path.write_text(new, encoding="utf-8")
+    if text is not None:
+        new = re.sub(f"{begin}.*?{end}", lambda _: f"{begin}{text}\n{end}", old, flags=re.DOTALL)
+        path.write_text(new, encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -104,25 +122,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="nnexp.pairs", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--write", type=Path, help="put the table between the markers of this file")
     parser.add_argument("overrides", nargs="+", help="as for python -m nnexp -m; several dataset= may be given")
-    given = parser.parse_args(argv)
+    given = parser.parse_intermixed_args(argv)
     torch.set_num_threads(1)
     registry, stop = discover(), Stop()
     try:
+        if given.write:
+            write(given.write, None)  # before anything is trained for it
         datasets = [text for text in given.overrides if text.startswith("dataset=")]
         others = [text for text in given.overrides if text not in datasets]
         jobs: list[Job] = []
-        for dataset in datasets or [""]:
-            jobs += compose_jobs([*dataset.split(), *others], registry, multirun=True)
+        for dataset in datasets or ["dataset=glob(*)"]:
+            parts = re.split(r" (?=[\w.]+=)", dataset)  # `dataset=chartext dataset.path=FILE` is one dataset
+            jobs += compose_jobs([*parts, *others], registry, multirun=True)
         with stop.handling():
             finished = launch(plan(jobs, registry), registry, stop)
         if stop.requested:
             return stop.exit_code
         text = markdown(rows(finished, registry))
         write(given.write, text) if given.write else answer(text)
+        return 0 if all(item.run.status == "finished" for item in finished) else 1
     except NnexpError as error:
         tell(str(error))
         return 2
-    return 0
 
 
 if __name__ == "__main__":

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
+from torch import Tensor
 
 from nnexp.checkpoint import MODEL
 from nnexp.checkpoint import load as load_weights
 from nnexp.config import Job, make_job
 from nnexp.data import Split
-from nnexp.errors import RecordError
+from nnexp.errors import NnexpError, RecordError, cut
 from nnexp.fingerprint import fingerprint
 from nnexp.lane import Lane, make_dataset
 from nnexp.record import Run
@@ -51,13 +54,35 @@ def load(path: str | Path) -> Loaded:
     facts = run.read()
     try:
         config = yaml.safe_load((run.path / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise RecordError(f"{run.path}: config.yaml cannot be read: {error}") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise RecordError(f"{run.path}: config.yaml cannot be read: {cut(' '.join(str(error).split()))}") from None
     if not isinstance(config, dict):
         raise RecordError(f"{run.path}: config.yaml holds no job.")
     job = make_job(config, registry, experiment=str(facts.get("experiment")))
     if fingerprint(job, registry) != facts.get("fingerprint"):
-        warnings.warn(f"{run.path} was trained with other code than is installed now.", stacklevel=2)
-    lane = Lane(job, registry, torch.device("cpu"), lambda: False)
-    lane.module.load_state_dict(load_weights(run.path / MODEL)["weights"])
+        warnings.warn(f"{run.path}: the code or the files that it was trained with have changed.", stacklevel=2)
+    if not (run.path / MODEL).exists():
+        state = f"it is '{facts['status']}' at step {facts.get('steps', 0)}"
+        raise RecordError(f"{run.path} has no {MODEL} yet: {state}. Give its command again.")
+    lane = _lane(run, job, registry)
+    lane.module.__dict__["forward"] = partial(_computed, lane, lane.module.forward)
     return Loaded(job, lane.dataset, lane.module.eval(), lane.data, **lane.splits)
+
+
+def _lane(run: Run, job: Job, registry: Registry) -> Lane:
+    weights = load_weights(run.path / MODEL)["weights"]
+    try:
+        lane = Lane(job, registry, torch.device("cpu"), lambda: False)
+        lane.module.load_state_dict(weights)
+    except (NnexpError, KeyboardInterrupt):
+        raise
+    except Exception as error:  # a plugin's, or torch's of weights of other shapes
+        reason = cut(" ".join(f"{type(error).__name__}: {error}".split()))
+        raise RecordError(f"{run.path} does not fit its code and data as they are now. {reason}") from error
+    return lane
+
+
+def _computed(lane: Lane, forward: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+    """A forward pass in the precision of the run."""
+    with lane.arithmetic():
+        return forward(*inputs).to(torch.get_default_dtype())

@@ -19,8 +19,9 @@ from nnexp.tell import answer, tell
 def sample(run: Loaded, prompt: str, length: int, *, temperature: float = 1.0, seed: int = 0) -> str:
     """The prompt and `length` characters after it.
 
-    The model reads a window as long as those it was trained on; being causal, it may be given one that is not yet
-    full. Logits are divided by `temperature`: below 1 the likely becomes likelier, 0 takes the likeliest.
+    Without a prompt it goes on from the first character of the vocabulary. The model reads a window as long as those it
+    was trained on; being causal, it may be given one that is not yet full. Logits are divided by `temperature`: below 1
+    the likely becomes likelier, 0 takes the likeliest.
     Raises NnexpError where the run is not about text, or does not know a character of the prompt.
     """
     vocab: str = getattr(run.dataset, "vocab", "")
@@ -38,9 +39,9 @@ def sample(run: Loaded, prompt: str, length: int, *, temperature: float = 1.0, s
         if temperature == 0:
             tokens.append(int(logits.argmax()))
         else:
-            chances = (logits / temperature).softmax(0)
+            chances = ((logits - logits.max()) / temperature).softmax(0)
             tokens.append(int(torch.multinomial(chances, 1, generator=draws)))
-    return "".join(vocab[token] for token in tokens)
+    return prompt + "".join(vocab[token] for token in tokens[max(1, len(prompt)) :])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,12 +55,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     try:
         if not given.temperature >= 0 or given.length < 0:
-            raise NnexpError("--temperature and --length cannot be negative.")
+            raise NnexpError("--temperature and --length are numbers from 0 on.")
         run = load(given.run)
         answer(sample(run, given.prompt, given.length, temperature=given.temperature, seed=given.seed))
     except NnexpError as error:
         tell(str(error))
         return 2
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

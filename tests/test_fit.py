@@ -351,3 +351,15 @@ def test_a_learning_rate_schedule_is_in_the_metrics(fit_with) -> None:
     assert rates[5] == pytest.approx(0.005)
     assert rates[11] == pytest.approx(0.01)
     assert rates[100] < 1e-5
+
+
+def test_a_run_that_diverges_is_not_finished_early_by_its_patience(train) -> None:
+    hasty = ("trainer=sgd", "trainer.lr=1e38", "trainer.eval_every=1", "trainer.patience=1", "trainer.max_steps=10")
+    assert train("dataset=moons", "model=mlp", *hasty).status == "diverged"
+
+
+def test_accuracy_is_a_whole_number_of_rows_also_in_bf16(train) -> None:
+    run = train("dataset=edges", "model=cnn", "precision=bf16", "trainer.max_steps=40")
+    for name, rows in (("train/accuracy", 400), ("val/accuracy", 500), ("test/accuracy", 1000)):
+        right = run.read()["metrics"][name] * rows
+        assert right == pytest.approx(round(right), abs=1e-3)

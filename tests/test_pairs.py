@@ -61,9 +61,20 @@ def test_the_table_has_a_mean_over_seeds_and_strikes_out_what_beats_nothing(tmp_
 def test_a_file_without_a_place_for_the_table_is_refused_and_left_alone(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("nothing here\n")
-    with pytest.raises(NnexpError, match="no place for the table"):
-        pairs.write(page, "| table |")
+    for text in (None, "| table |"):
+        with pytest.raises(NnexpError, match="no place for the table"):
+            pairs.write(page, text)
     assert page.read_text() == "nothing here\n"
+    assert pairs.main(["dataset=moons", "--write", str(tmp_path / "missing"), f"runs='{tmp_path / 'runs'}'"]) == 2
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_dataset_that_cannot_be_made_fails_in_its_own_row(tmp_path: Path, capsys) -> None:
+    command = ["dataset=moons", "dataset=pattern dataset.length=2", "model=mlp", "trainer.max_steps=5"]
+    assert pairs.main([*command, f"runs='{tmp_path / 'runs'}'"]) == 1
+    _, _, moons, pattern = capsys.readouterr().out.splitlines()
+    assert moons.startswith("| moons | test/accuracy | majority 0.500 | ")
+    assert pattern == "| pattern 2 |  |  | failed |"
 
 
 def test_a_bad_override_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,7 +28,7 @@ def test_a_loaded_model_on_its_loaded_data_gives_the_runs_own_metrics(train) -> 
 def test_other_code_than_the_run_was_trained_with_is_warned_of(train) -> None:
     run = train(*SHORT)
     run.write(fingerprint="ab" * 32)
-    with pytest.warns(UserWarning, match="other code"):
+    with pytest.warns(UserWarning, match="have changed"):
         nnexp.load(run.path)
 
 
@@ -55,7 +55,7 @@ def test_a_hostile_or_broken_config_executes_nothing(train, text: str, tmp_path:
 def test_a_run_without_weights_is_refused_by_name(train) -> None:
     run = train(*SHORT)
     (run.path / "model.pt").unlink()
-    with pytest.raises(RecordError, match=r"model\.pt cannot be read"):
+    with pytest.raises(RecordError, match=r"has no model\.pt yet: it is 'finished' at step 50"):
         nnexp.load(run.path)
 
 
@@ -68,3 +68,21 @@ def test_the_door_imports_no_torch_until_it_must() -> None:
 def test_the_door_has_no_other_name() -> None:
     with pytest.raises(AttributeError, match="no attribute 'lode'"):
         nnexp.lode  # noqa: B018  # the access is the test
+
+
+def test_weights_that_no_longer_fit_are_one_line(train) -> None:
+    run = train(*SHORT)
+    path = run.path / "config.yaml"
+    path.write_text(path.read_text().replace("hidden_size: 16", "hidden_size: 17"))
+    with pytest.warns(UserWarning, match="have changed"), pytest.raises(RecordError, match="does not fit") as caught:
+        nnexp.load(run.path)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"a: ["])
+def test_a_config_that_is_no_text_is_one_line(train, content: bytes) -> None:
+    run = train(*SHORT)
+    (run.path / "config.yaml").write_bytes(content)
+    with pytest.raises(RecordError, match=r"config\.yaml cannot be read") as caught:
+        nnexp.load(run.path)
+    assert len(str(caught.value).splitlines()) == 1

@@ -46,6 +46,8 @@ def test_characters_come_as_often_as_the_softmax_says(hello: Path) -> None:
         for character, chance in zip(loaded.dataset.vocab, chances.tolist(), strict=True):
             assert counts[character] / 3000 == pytest.approx(chance, abs=0.03)
     assert sample(flat, "h", 5, temperature=0) == "h" + 5 * loaded.dataset.vocab[0]
+    assert sample(flat, "h", 5, temperature=1e-320) == "h" + 5 * loaded.dataset.vocab[0]
+    assert sample(flat, "", 5, temperature=0) == 5 * loaded.dataset.vocab[0]
 
 
 def test_a_sample_depends_on_its_seed_alone(hello: Path) -> None:
@@ -68,8 +70,9 @@ def test_the_command_writes_the_sample(hello: Path, capsys: pytest.CaptureFixtur
     ("arguments", "reason"),
     [
         (["--prompt", "hexx"], "never saw ['x']"),
-        (["--temperature", "-1"], "cannot be negative"),
-        (["--length", "-1"], "cannot be negative"),
+        (["--temperature", "-1"], "numbers from 0 on"),
+        (["--temperature", "nan"], "numbers from 0 on"),
+        (["--length", "-1"], "numbers from 0 on"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_in_one_line(hello: Path, arguments, reason, capsys) -> None:
@@ -83,3 +86,15 @@ def test_a_run_that_is_not_about_text_is_refused(train) -> None:
     with pytest.raises(NnexpError, match="dataset=chartext"):
         sample(load(run.path), "", 1)
     assert main([str(run.path.parent)]) == 2
+
+
+def test_a_run_without_weights_says_what_it_is(train) -> None:
+    run = train(*HELLO, "trainer.batch_size=99")
+    with pytest.raises(NnexpError, match=r"has no model.pt yet: it is 'failed' at step 0"):
+        load(run.path)
+
+
+@pytest.mark.parametrize("precision", [64, "bf16"])
+def test_a_run_in_another_precision_is_sampled_in_it(train, precision) -> None:
+    run = train(*HELLO, f"precision={precision}")
+    assert sample(load(run.path), "h", 4, temperature=0) == "hello"
