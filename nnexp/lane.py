@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -42,20 +41,31 @@ def arithmetic(precision: int | str, device: torch.device) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-@dataclass
 class Buffer:
-    """Numbers of some consecutive updates, still on the device."""
+    """Numbers of some consecutive updates, on the device in two vectors made beforehand.
 
-    first: int
-    losses: list[Tensor] = field(default_factory=list)
-    norms: list[Tensor] = field(default_factory=list)
-    layer_norms: list[tuple[int, float, Tensor]] = field(default_factory=list)
+    Single numbers kept from each update would stand between the freed pieces of its graph, and the heap would grow.
+
+    Args:
+        first: the first of these updates.
+        count: how many there can be.
+        like: a tensor of the device and precision of the numbers.
+    """
+
+    def __init__(self, first: int, count: int, like: Tensor) -> None:
+        self.first, self.count = first, 0
+        self.numbers = like.new_empty(2, count)
+        self.losses, self.norms = (row.unbind() for row in self.numbers)
+        self.layer_norms: list[tuple[int, float, Tensor]] = []
+
+    def add(self, loss: Tensor, norm: Tensor) -> None:
+        self.losses[self.count].copy_(loss)
+        self.norms[self.count].copy_(norm)
+        self.count += 1
 
     def rows(self, layers: list[str]) -> list[Row]:
         """The same as rows of metrics.csv, moved to the host at once."""
-        if not self.losses:
-            return []
-        losses, norms = torch.stack(self.losses).tolist(), torch.stack(self.norms).tolist()
+        losses, norms = self.numbers[:, : self.count].tolist()
         rows = [
             (step, {"train/loss": value, "grad_norm": norm})
             for step, (value, norm) in enumerate(zip(losses, norms, strict=True), self.first)
@@ -155,7 +165,7 @@ class Lane:
 
     def _train(self, count: int, pausable: bool = True) -> Buffer:
         """The hot path: no number leaves the device here."""
-        buffer = Buffer(self.step + 1)
+        buffer = Buffer(self.step + 1, count, self.weights.vector)
         module, data, weights, clip_norm = self.module, self.data, self.weights, self.trainer.clip_norm
         with self.generators.active(), self.arithmetic():
             for x, y, *lengths in self.batches.take(self.step + 1, count):
@@ -169,8 +179,7 @@ class Lane:
                 if self.is_recorded(step):
                     buffer.layer_norms.append((step, self.update.lr(step), weights.layer_norms(grads)))
                 self.update.step(clip(flat, norm, clip_norm), step)
-                buffer.losses.append(value.detach())
-                buffer.norms.append(norm)
+                buffer.add(value.detach(), norm)
                 self.step = step
         return buffer
 
