@@ -10,7 +10,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override, QuotedString, RangeSweep, Transformer
 from hydra.errors import HydraException
 
-from nnexp.composer import GROUPS, Composer
+from nnexp.composer import Composer
+from nnexp.config import GROUPS
 from nnexp.configfile import one_line
 from nnexp.errors import ConfigError, cut
 

@@ -16,12 +16,10 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.plugins import Plugins
 from hydra.errors import MissingConfigException
 
-from nnexp.config import parameters_of, settings_schema
+from nnexp.config import GROUPS, parameters_of, settings_schema
 from nnexp.configfile import ConfigFile, one_line, plain_values
 from nnexp.errors import ConfigError, cut, hint
 from nnexp.registry import KINDS, Registry, conf_dir
-
-GROUPS = (*KINDS, "experiment")
 
 Choices = tuple[tuple[str, str | None], ...]
 
@@ -62,6 +60,7 @@ class Composer:
         self.config_name = config_name
         self.folders = (*searchpath, str(conf_dir().resolve()))
         self.composed: dict[Choices, tuple[dict[str, Any], dict[str, Any]]] = {}
+        self.known: dict[str, list[str]] = {}
 
     @contextmanager
     def open(self) -> Iterator[Composer]:
@@ -79,10 +78,12 @@ class Composer:
 
     def options(self, group: str) -> list[str]:
         """Names that a choice may take: plugins, and presets in conf/<group>/."""
-        loader = GlobalHydra.instance().config_loader()
-        with config_errors(group):
-            found = loader.get_group_options(group, config_name=self.config_name)
-        return sorted({*found, *(self.registry.names(group) if group in KINDS else [])})
+        if group not in self.known:  # Hydra reads and copies all its configs to answer
+            loader = GlobalHydra.instance().config_loader()
+            with config_errors(group):
+                found = loader.get_group_options(group, config_name=self.config_name)
+            self.known[group] = sorted({*found, *(self.registry.names(group) if group in KINDS else [])})
+        return self.known[group]
 
     def base(self, choices: Choices) -> tuple[dict[str, Any], dict[str, Any]]:
         """Plain unresolved values of a combination of choices, and the parameters of its sweep."""

@@ -15,6 +15,7 @@ from nnexp.registry import KINDS, Plugin, Registry
 from nnexp.schema import Option, Parameter
 from nnexp.spec import Range
 
+GROUPS = (*KINDS, "experiment")  # what is chosen by name
 SEED_OPTION = Option(int, range=Range(min=0))
 DATA_SEED = Parameter("seed", (SEED_OPTION,), 0, per_lane=True, help="what the data are")
 OWN_SEED = Parameter("seed", (SEED_OPTION, Option(type(None))), None, per_lane=True)
@@ -136,11 +137,10 @@ def unknown_key(key: str, plugins: dict[str, Plugin], registry: Registry) -> Con
         return ConfigError(_no_such_key(key, kind, name, plugins[kind], registry))
     if kind in plugins:
         return ConfigError(f"{key} takes the name of a plugin, one of {', '.join(registry.names(kind))}.")
-    groups = [*KINDS, "experiment"]
     last = key.rpartition(".")[2]
     same_name = [known for known in keys if known.rpartition(".")[2] == last and known != key]
-    guess = f" Did you mean '{same_name[0]}'?" if same_name else hint(key, keys) or hint(kind, [*groups, *keys])
-    top = ", ".join([*groups, *settings_schema()])
+    guess = f" Did you mean '{same_name[0]}'?" if same_name else hint(key, keys) or hint(kind, [*GROUPS, *keys])
+    top = ", ".join([*GROUPS, *settings_schema()])
     return ConfigError(f"{key}: there is no such key.{guess} At the top are: {top}.")
 
 
@@ -180,7 +180,7 @@ def make_job(config: dict[str, Any], registry: Registry, **facts: Any) -> Job:
     plugins = chosen(config, registry)
     keys = known_keys(plugins)
     values = {key: parameter.default for key, parameter in keys.items()}
-    for key, value in _flatten({key: value for key, value in config.items() if key != "experiment"}).items():
+    for key, value in _flatten(config).items():
         if key not in keys:
             raise unknown_key(key, plugins, registry)
         values[key] = check_value(key, keys[key], value)

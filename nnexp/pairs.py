@@ -85,7 +85,7 @@ def title(job: Job, registry: Registry) -> str:
 
 
 def _cell(items: Sequence[Planned], model: str, metric: str, baseline: float) -> str:
-    """Mean and spread over seeds; struck through where the baseline is not beaten."""
+    """The mean over seeds; struck through where it does not beat the baseline."""
     runs = [item.run.read() for item in items if item.job.model.name == model]
     values = [run["metrics"][metric] for run in runs if run["status"] == "finished"]
     if not values:

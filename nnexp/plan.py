@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from nnexp.config import Job
 from nnexp.fingerprint import fingerprint
 from nnexp.place import check_writable, index
-from nnexp.record import ENDED, Index, Run, create, slug
+from nnexp.record import ENDED, Index, Run, create, experiment_folder
 from nnexp.registry import Registry
 
 
@@ -49,6 +48,6 @@ def plan(jobs: list[Job], registry: Registry) -> list[Cohort]:
         if digits not in planned:
             planned[digits] = Planned(job, digits, indices[root].find(digits))
     left = [item.job for item in planned.values() if not item.is_done]
-    for root, experiment in dict.fromkeys((job.settings.runs, job.experiment) for job in left):
-        check_writable(root, Path(root, slug(experiment) or "default"))
+    for root, folder in dict.fromkeys((job.settings.runs, experiment_folder(job)) for job in left):
+        check_writable(root, folder)
     return [[item] for item in planned.values()]

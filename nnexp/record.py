@@ -54,9 +54,12 @@ def label(parts: list[str]) -> str:
     return name or "default"
 
 
+TEMPORARY = r"\..+\.\d+\.part"  # the names under which `write_atomically` writes
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace a file by a rename, so that a reader sees the old content or the new, whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(temporary, "wb") as file:
             file.write(content)
@@ -119,7 +122,7 @@ class Run:
             lock.release()
             raise RecordError(self._busy(facts))
         self._lock = lock
-        sweep_up(self.path, r"\.(run\.json|last\.ckpt|model\.pt)\.\d+")
+        sweep_up(self.path, TEMPORARY)
 
     def _busy(self, facts: dict[str, Any]) -> str:
         who = f"process {facts.get('pid')} on {facts.get('host')}"
@@ -155,10 +158,15 @@ class Index:
         return None
 
 
+def experiment_folder(job: Job) -> Path:
+    """Where the runs of a job's experiment lie."""
+    return Path(job.settings.runs) / (slug(job.experiment) or "default")
+
+
 def create(job: Job, fingerprint: str) -> Run:
     """A new run directory, complete from the moment it is there; or that of another process that was faster."""
     root = Path(job.settings.runs)
-    parent = root / (slug(job.experiment) or "default")
+    parent = experiment_folder(job)
     parent.mkdir(parents=True, exist_ok=True)
     with FileLock(root / ".lock"):
         return Index(root, fingerprint[:8]).find(fingerprint) or _create(job, fingerprint, parent)
@@ -187,7 +195,7 @@ def _create(job: Job, fingerprint: str, parent: Path) -> Run:
 
 def refer(job: Job, run: Run) -> None:
     """Record under the job's own experiment that its run lies under another one."""
-    folder = Path(job.settings.runs) / (slug(job.experiment) or "default")
+    folder = experiment_folder(job)
     if run.path.parent.resolve() != folder.resolve():
         folder.mkdir(parents=True, exist_ok=True)
         content = {"format": FORMAT, "run": os.path.relpath(run.path, folder)}

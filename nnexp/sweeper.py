@@ -18,8 +18,8 @@ from hydra.core.override_parser.types import Transformer
 from omegaconf import OmegaConf
 
 from nnexp.axes import LIMIT, Axis, make_axes, sweep_axes
-from nnexp.composer import GROUPS, Choices, Composer, config_errors
-from nnexp.config import Job, chosen, known_keys, make_job, parameters_of, shown, unknown_key
+from nnexp.composer import Choices, Composer, config_errors
+from nnexp.config import GROUPS, Job, chosen, known_keys, make_job, parameters_of, shown, unknown_key
 from nnexp.configfile import plain_values
 from nnexp.errors import ConfigError, cut
 from nnexp.record import label
@@ -99,8 +99,9 @@ def _job(point: dict[str, Any], composer: Composer, swept: frozenset[str]) -> Jo
     base, _ = composer.base(_choices(point))
     plugins = chosen(base, registry)
     values = {key: value for key, value in point.items() if key not in GROUPS}
+    known = known_keys(plugins)
     for key in values:
-        if key not in known_keys(plugins):
+        if key not in known:
             raise unknown_key(key, plugins, registry)
     experiment = point.get("experiment") or "default"
     texts = tuple(f"{key}={Transformer.str(value)}" for key, value in point.items())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 import traceback
 from typing import Any
@@ -16,6 +15,7 @@ from nnexp.metrics import Metrics, read_rows
 from nnexp.provenance import provenance
 from nnexp.record import Run, now
 from nnexp.registry import plugin_files
+from nnexp.tell import tell
 
 FLUSH_SECONDS = 5.0
 EVALUATION_POINTS = 250
@@ -138,7 +138,7 @@ class Writer:
                 return
             except (OSError, ValueError):  # ValueError: a file that the first attempt closed
                 continue
-        print(f"nnexp: {self.run.path}: {error!r}, and run.json cannot be written", file=sys.stderr)
+        tell(f"{self.run.path}: {describe(error)['message']}; and run.json cannot be written.")
 
     def _save_model(self) -> None:
         state = self.lane.state()

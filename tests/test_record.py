@@ -60,9 +60,11 @@ def test_a_job_that_another_process_began_under_another_experiment_is_not_begun_
 
 def test_what_a_killed_process_left_half_written_is_removed(job) -> None:
     run = create(job, "ab" * 32)
-    litter = [run.path / ".last.ckpt.123", run.path.parent / ".new-abababab-123"]
-    litter[0].write_text("half")
-    litter[1].mkdir()
+    names = (".last.ckpt.123.part", ".last.ckpt.new.123.part", ".run.json.123.part", ".model.pt.123.part")
+    litter = [*(run.path / name for name in names), run.path.parent / ".new-abababab-123"]
+    for path in litter[:-1]:
+        path.write_text("half")
+    litter[-1].mkdir()
     run.lock()
     run.unlock()
     create(job, "cd" * 32)
