@@ -20,6 +20,7 @@ from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 
 from nnexp.errors import Diverged, NnexpError
 from nnexp.lane import Lane
+from nnexp.metrics import Rows
 from nnexp.plan import Cohort, Planned
 from nnexp.progress import Progress
 from nnexp.registry import Registry
@@ -87,14 +88,14 @@ class Training(pl.LightningModule):
             writer.diverge(error)
             return False
         if lane.step == end and (end == self.max_steps or end % self.eval_every == 0):
-            rows[-1][1].update(lane.evaluate("val"))
-            lane.observe(rows[-1][1]["val/loss"])
+            rows.last.update(lane.evaluate("val"))
+            lane.observe(rows.last["val/loss"])
             if lane.is_ended:
-                rows[-1][1].update(lane.evaluate("test"))
+                rows.last.update(lane.evaluate("test"))
         writer.rows(rows)
         self.progress.show(lane.step, rows)
         if lane.is_ended:
-            finish(writer, rows[-1][1])
+            finish(writer, rows.last)
         elif lane.step == end and end % self.checkpoint_every == 0:
             writer.checkpoint()
         return not lane.is_ended
@@ -172,7 +173,7 @@ def _start(writer: Writer) -> bool:
     if writer.is_fresh:
         row = lane.evaluate("val") | (lane.evaluate("test") if lane.is_ended else {})
         lane.observe(row["val/loss"])
-        writer.rows([(0, row)])
+        writer.rows(Rows(1, [], [], {0: row}))
         if lane.is_ended:
             finish(writer, row)
     return not lane.is_ended

@@ -15,6 +15,7 @@ from nnexp.config import Job
 from nnexp.data import Batches, check_split, evaluate, loss, metric_names, to_device
 from nnexp.diagnose import explain
 from nnexp.errors import Diverged, NnexpError
+from nnexp.metrics import Rows
 from nnexp.registry import Registry
 from nnexp.seeding import Generators, derive, generator, seeded
 from nnexp.spec import DataSpec, Trainer
@@ -23,7 +24,6 @@ from nnexp.weights import FlatWeights
 
 POINTS = 200
 DTYPES = {32: torch.float32, 64: torch.float64, "bf16": torch.float32}
-Row = tuple[int, dict[str, float]]
 
 
 @contextmanager
@@ -63,17 +63,14 @@ class Buffer:
         self.norms[self.count].copy_(norm)
         self.count += 1
 
-    def rows(self, layers: list[str]) -> list[Row]:
+    def rows(self, layers: list[str]) -> Rows:
         """The same as rows of metrics.csv, moved to the host at once."""
+        names = [f"grad_norm/{layer}" for layer in layers]
+        sparse = {
+            step: {"lr": lr, **dict(zip(names, norms.tolist(), strict=True))} for step, lr, norms in self.layer_norms
+        }
         losses, norms = self.numbers[:, : self.count].tolist()
-        rows = [
-            (step, {"train/loss": value, "grad_norm": norm})
-            for step, (value, norm) in enumerate(zip(losses, norms, strict=True), self.first)
-        ]
-        for step, lr, by_layer in self.layer_norms:
-            named = zip(layers, by_layer.tolist(), strict=True)
-            rows[step - self.first][1].update({"lr": lr, **{f"grad_norm/{layer}": norm for layer, norm in named}})
-        return rows
+        return Rows(self.first, losses, norms, sparse)
 
 
 class Lane:
@@ -138,7 +135,7 @@ class Lane:
         """Whether a step has layer norms and learning rate: a bounded number have, with the first and the last."""
         return step % self.stride == 0 or step in (1, self.trainer.max_steps)
 
-    def advance(self, stop: int) -> list[Row]:
+    def advance(self, stop: int) -> Rows:
         """Train up to step `stop`, or until stopped; gives the rows of these steps.
 
         Raises Diverged, with the rows up to the step that is not finite, and the weights as they were before it.
@@ -151,17 +148,16 @@ class Lane:
         self.restore(before)
         self._train(bad, pausable=False)
         before = self.state()
-        message = self._explain(rows[: bad + 1])
+        rows = rows.cut(bad + 1)
+        message = self._explain(rows)
         self.restore(before)  # a forward pass moves running means and generators
-        raise Diverged(message, rows[: bad + 1])
+        raise Diverged(message, rows)
 
-    def _first_bad(self, rows: list[Row]) -> int | None:
+    def _first_bad(self, rows: Rows) -> int | None:
         """Index of the first row that is not finite; after the last update its weights count, for no loss follows."""
-        for index, (_, row) in enumerate(rows):
-            if not math.isfinite(row["train/loss"] + row["grad_norm"]):
-                return index
-        is_end = self.step == self.trainer.max_steps
-        return len(rows) - 1 if is_end and rows and not self.weights.vector.isfinite().all() else None
+        bad = rows.first_bad()
+        is_end = bad is None and len(rows) > 0 and self.step == self.trainer.max_steps
+        return len(rows) - 1 if is_end and not self.weights.vector.isfinite().all() else bad
 
     def _train(self, count: int, pausable: bool = True) -> Buffer:
         """The hot path: no number leaves the device here."""
@@ -183,15 +179,15 @@ class Lane:
                 self.step = step
         return buffer
 
-    def _explain(self, rows: list[Row]) -> str:
-        step, row = rows[-1]
+    def _explain(self, rows: Rows) -> str:
+        step, loss_value, norm = rows.last_step, rows.losses[-1], rows.norms[-1]
         x, y, *lengths = next(self.batches.take(step, 1))
         with self.generators.active(), self.arithmetic():
             where = explain(self.module, self.weights, lambda: loss(self.module(x, *lengths), y, self.data, *lengths))
-        last = f" The last finite gradient norm was {rows[-2][1]['grad_norm']:.3g}." if len(rows) > 1 else ""
-        if math.isfinite(row["train/loss"] + row["grad_norm"]):
+        last = f" The last finite gradient norm was {rows.norms[-2]:.3g}." if len(rows) > 1 else ""
+        if math.isfinite(loss_value + norm):
             return f"step {step}: the update is so large that it leaves weights that are not finite.{last}"
-        what = "loss" if not math.isfinite(row["train/loss"]) else "gradient"
+        what = "loss" if not math.isfinite(loss_value) else "gradient"
         return f"step {step}: the {what} is not finite. {where}{last}"
 
     def evaluate(self, split: str) -> dict[str, float]:

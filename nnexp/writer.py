@@ -10,8 +10,8 @@ from typing import Any
 from nnexp.checkpoint import MODEL, checkpoints, encode, save, save_checkpoint
 from nnexp.errors import NnexpError
 from nnexp.events import Events
-from nnexp.lane import Lane, Row
-from nnexp.metrics import Metrics, read_rows
+from nnexp.lane import Lane
+from nnexp.metrics import Metrics, Rows, read_rows
 from nnexp.provenance import provenance
 from nnexp.record import Run, now
 from nnexp.registry import plugin_files
@@ -87,11 +87,11 @@ class Writer:
         """Keep what the plugins had to say when they were made; it is shown with the results."""
         self.run.write(notes=texts)
 
-    def rows(self, rows: list[Row]) -> None:
+    def rows(self, rows: Rows) -> None:
         """Record rows; on disk at the next flush or checkpoint."""
         self.metrics.append(rows)
-        for step, row in rows:
-            self._point(self.events, step, row)
+        for step in rows.sparse:
+            self._point(self.events, step, rows.row(step))
         if time.monotonic() - self._flushed > FLUSH_SECONDS:
             self.events.flush()
             self._flushed = time.monotonic()
