@@ -91,7 +91,7 @@ def watched(module: nn.Module, places: set[Place], read: set[Place]) -> Iterator
             ) -> Any:
                 if name in own:
                     read.add((path, name))
-                return plain.__getattribute__(self, name)
+                return plain.__getattribute__(self, name)  # type: ignore[call-arg, arg-type]  # its class, not it
 
             part.__class__ = type(plain_class.__name__, (plain_class,), {"__getattribute__": look})
             undo.callback(setattr, part, "__class__", plain_class)
@@ -99,7 +99,7 @@ def watched(module: nn.Module, places: set[Place], read: set[Place]) -> Iterator
 
 
 def agrees(lane: Lane, first: FirstStep, loss: Tensor, gradient: Tensor) -> bool:
-    """Whether the stack's loss () and gradient (P,) are those of the plain module. What is not finite in both agrees."""
+    """Whether the stack's loss () and gradient (P,) are the plain module's. What is not finite in both agrees."""
     mine, theirs = torch.cat([first.gradient, first.loss.view(1)]), torch.cat([gradient, loss.view(1)])
     if not mine.isfinite().all() or not theirs.isfinite().all():
         return bool(first.loss.isfinite() == loss.isfinite())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -17,13 +18,14 @@ TIMES_KEPT = 4
 TIMES_WEIGHTS = 8  # weights, their gradient in parts and whole, the optimiser's state before and after, a way back
 
 
-def lanes_that_fit(lane: Lane) -> int:
-    """At least 1."""
-    return max(1, int(SHARE * free_bytes(lane.weights.vector.device) / lane_bytes(lane)))
+def lanes_that_fit(lanes: Sequence[Lane]) -> int:
+    """How many of these, at least 1."""
+    own_data = len({id(lane.dataset) for lane in lanes}) > 1
+    return max(1, int(SHARE * free_bytes(lanes[0].weights.vector.device) / lane_bytes(lanes[0], own_data)))
 
 
-def lane_bytes(lane: Lane) -> int:
-    """Memory that one more lane like this needs."""
+def lane_bytes(lane: Lane, own_data: bool) -> int:
+    """Memory that one more lane like this needs, with or without data of its own."""
     kept: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:
@@ -33,7 +35,7 @@ def lane_bytes(lane: Lane) -> int:
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         lane.first_step()
     vector = lane.weights.vector
-    data = sum(t.untyped_storage().nbytes() for split in lane.splits.values() for t in split)
+    data = sum(t.untyped_storage().nbytes() for split in lane.splits.values() for t in split) if own_data else 0
     return TIMES_KEPT * sum(kept.values()) + TIMES_WEIGHTS * vector.numel() * vector.element_size() + data
 
 

@@ -15,11 +15,16 @@ from nnexp.registry import Registry
 
 @dataclass
 class Planned:
-    """A job and its run directory, which is made when training begins."""
+    """A job and its run directory, which is made when training begins.
+
+    Args:
+        number: its place in the command.
+    """
 
     job: Job
     fingerprint: str
     found: Run | None
+    number: int = 0
 
     @property
     def is_done(self) -> bool:
@@ -51,7 +56,7 @@ def plan(jobs: list[Job], registry: Registry) -> list[Cohort]:
         if root not in indices:
             indices[root] = index(root)
         if digits not in planned:
-            planned[digits] = Planned(job, digits, indices[root].find(digits))
+            planned[digits] = Planned(job, digits, indices[root].find(digits), len(planned))
     left = [item.job for item in planned.values() if not item.is_done]
     for root, folder in dict.fromkeys((job.settings.runs, experiment_folder(job)) for job in left):
         check_writable(root, folder)
@@ -61,15 +66,11 @@ def plan(jobs: list[Job], registry: Registry) -> list[Cohort]:
 def group(planned: list[Planned], registry: Registry) -> list[Cohort]:
     """Jobs that differ in nothing but numbers, together."""
     cohorts: dict[str, Cohort] = {}
-    full: list[Cohort] = []
-    for number, item in enumerate(planned):
-        key = _common(item.job, registry) if item.job.settings.stack else str(number)
-        cohort = cohorts.setdefault(key, [])
-        cohort.append(item)
-        if len(cohort) == MOST_LANES:
-            full.append(cohorts.pop(key))
-    places = {id(item): number for number, item in enumerate(planned)}
-    return sorted([*full, *cohorts.values()], key=lambda cohort: places[id(cohort[0])])
+    for item in planned:
+        key = _common(item.job, registry) if item.job.settings.stack else str(item.number)
+        cohorts.setdefault(key, []).append(item)
+    cut = [cohort[i : i + MOST_LANES] for cohort in cohorts.values() for i in range(0, len(cohort), MOST_LANES)]
+    return sorted(cut, key=lambda cohort: cohort[0].number)
 
 
 def _common(job: Job, registry: Registry) -> str:

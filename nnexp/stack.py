@@ -50,7 +50,8 @@ class Stack:
         self.feed = Feed([lane.batches for lane in rows])
         self._stack_weights(rows)
         self._stack_fixed(rows)
-        self.update = StackUpdate([lane.update for lane in rows if isinstance(lane.update, PureUpdate)], self.weights)
+        self.updates = [lane.update for lane in rows if isinstance(lane.update, PureUpdate)]
+        self.update = StackUpdate(self.updates, self.weights)
         self.stacked = Stacked(first.module, first.data, first.weights.names, list(self.fixed))
         with first.arithmetic():
             self.run = self.stacked.trace(
@@ -100,12 +101,18 @@ class Stack:
         for k in sorted(self.live):
             lane = self.lanes[k]
             if k in bad:
-                outcomes[lane] = lane.diverged(rows[k].until(lane.step + 1))
+                outcomes[lane] = lane.diverged(rows[k].cut(bad[k] + 1))
             else:
-                lane.step, lane.update.optimizer_state = self.step, self.update.row(k)
+                lane.step, self.updates[k].optimizer_state = self.step, self.update.row(k)
                 outcomes[lane] = rows[k]
         self.live -= bad.keys()
         return outcomes
+
+    def compacted(self) -> Stack:
+        """A smaller stack where half of the rows are of lanes that were released: making it costs a trace."""
+        if not self.live or len(self.rows) == 2 or 2 * len(self.live) > len(self.rows):
+            return self
+        return Stack([self.lanes[k] for k in sorted(self.live)], self.stopped)
 
     def release(self, lane: Lane) -> None:
         """Nothing more is said of a lane that is at its end."""
@@ -185,7 +192,7 @@ class Stack:
             self.weights[k] = state.weights[k]
             for mine, theirs in zip(self.fixed.values(), state.fixed, strict=True):
                 mine[k] = theirs[k]
-            self.lanes[k].step, self.lanes[k].update.optimizer_state = step, optimizer_state
+            self.lanes[k].step, self.updates[k].optimizer_state = step, optimizer_state
 
     def _state(self) -> State:
         # What an update gives is new, and what it was given is not changed: no copy is needed.
