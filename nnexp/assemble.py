@@ -71,7 +71,7 @@ class Assembly:
         self.alone += writers
         self.reasons[reason] += len(writers)
         for writer in writers:
-            writer.notes.append(f"trained alone, not in a stack: {reason}")
+            writer.note(f"trained alone, not in a stack: {reason}")
 
     def _groups(self, writers: list[Writer]) -> list[list[Writer]]:
         """Those that can be stacked, by what they must have in common. A lane whose first step raises fails here."""

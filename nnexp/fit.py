@@ -117,7 +117,7 @@ class Fit:
                 warnings.simplefilter("always")
                 lane = Lane(planned.job, self.registry, device, lambda: self.stop.requested, self.datasets)
             writer = Writer(planned.run, lane, planned.fingerprint)
-            writer.notes += [str(warning.message) for warning in caught if warning.category is UserWarning]
+            writer.note(*(str(warning.message) for warning in caught if warning.category is UserWarning))
             if not writer.is_fresh:
                 self.progress.say(f"goes on from step {lane.step}")
             return writer

@@ -83,10 +83,15 @@ class Writer:
         if is_evaluation or "lr" in row or "test/loss" in row:
             events.scalars(step, row)
 
+    def note(self, *texts: str) -> None:
+        """Keep what is worth knowing beside the numbers; it is shown with the results."""
+        self.notes += texts
+        self.run.write(notes=self.notes)
+
     def begin(self, path: str) -> None:
-        """Record how the numbers are made, and the notes: what is worth knowing beside them."""
+        """Record how the numbers are made."""
         self.path = path
-        self.run.write(path=path, notes=self.notes)
+        self.run.write(path=path)
 
     def rows(self, rows: Rows) -> None:
         """Record rows; on disk at the next flush or checkpoint."""
