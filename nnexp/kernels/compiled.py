@@ -25,10 +25,10 @@ class Problem(ctypes.Structure):
 
 
 def kept_size(layer: Layer) -> int:
-    """Numbers that a lane keeps for the backward pass."""
-    _, rows, positions, _, units = layer.sizes
+    """Numbers that are kept for the backward pass."""
+    lanes, rows, positions, _, units = layer.sizes
     block = ROW_BYTES // layer.x.element_size()
-    return -(-rows // block) * block * positions * units * (1 if layer.mode.startswith("RNN") else 4)
+    return lanes * -(-rows // block) * block * positions * units * (1 if layer.mode.startswith("RNN") else 4)
 
 
 def forward(layer: Layer, kept: Tensor) -> Tensor:

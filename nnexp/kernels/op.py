@@ -52,7 +52,7 @@ def _kernel(layer: Layer) -> Any:
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
     layer, is_alone = _layer(*arguments)
     kernel = _kernel(layer)
-    kept = layer.x.new_empty(layer.x.shape[0], kernel.kept_size(layer))
+    kept = layer.x.new_empty(kernel.kept_size(layer))
     with torch.autocast(layer.x.device.type, enabled=False):
         states = kernel.forward(layer, kept)
     return states.squeeze(0) if is_alone else states, kept
@@ -70,7 +70,7 @@ def _backward(grad: Tensor, kept: Tensor, *arguments: Any) -> list[Tensor]:
 def _fake(*arguments: Any) -> tuple[Tensor, Tensor]:
     layer, is_alone = _layer(*arguments)
     states = layer.new_states()
-    kept = layer.x.new_empty(layer.x.shape[0], _kernel(layer).kept_size(layer))
+    kept = layer.x.new_empty(_kernel(layer).kept_size(layer))
     return states.squeeze(0) if is_alone else states, kept
 
 
@@ -102,8 +102,8 @@ def _never(*_: Any) -> None:
 
 def _lanes(
     info: Any, in_dims: tuple[int | None, ...], *arguments: Any
-) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-    return torch.ops.nnexp.recurrent(*_with_lanes(info.batch_size, in_dims, arguments)), (0, 0)
+) -> tuple[tuple[Tensor, Tensor], tuple[int, None]]:
+    return torch.ops.nnexp.recurrent(*_with_lanes(info.batch_size, in_dims, arguments)), (0, None)
 
 
 def _with_lanes(lanes: int, in_dims: tuple[int | None, ...], arguments: tuple[Any, ...]) -> list[Any]:

@@ -1,11 +1,13 @@
 """The layer over time in operations of torch, for where there is no compiler: all K lanes in each of them.
 
-A row of `z` is [x, 1, zeros, h]: one product gives the sums of all gates at a position, and one over all rows and
-positions the gradients of all weights. GRU's n gate has two sums, that of x and that of h, and so S = 4 blocks where
-G = 3. Positions stand in the order in which they are read.
+A row of `z` is [x, 1, zeros, h], so that one product gives the sums of a gate, and another the gradients of all its
+weights. GRU's n gate has two sums, that of x and that of h, and so S = 4 blocks where there are G = 3 gates. Positions
+come first, in the order in which they are read, then blocks: every operation is on memory without gaps.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -15,58 +17,58 @@ from nnexp.kernels.layer import GATES, Gradients, Layer
 from nnexp.views import valid_positions
 
 
-def _shapes(layer: Layer) -> list[tuple[int, int, int]]:
-    """Of a lane's parts of what is kept."""
-    _, rows, positions, channels, units = layer.sizes
-    sums = units * (4 if layer.mode == "GRU" else GATES[layer.mode])
-    memory = units if layer.mode == "LSTM" else 0
-    width = -(-(channels + 1 + units) // 8) * 8  # products are faster on rows of whole vectors
-    return [
-        (positions + 1, rows, width),
-        (positions, rows, sums),
-        (positions + 1, rows, memory),
-        (positions, rows, memory),
-    ]
-
-
-def kept_size(layer: Layer) -> int:
-    """Numbers that a lane keeps for the backward pass."""
-    return sum(steps * rows * width for steps, rows, width in _shapes(layer))
-
-
 class Steps:
-    """A layer, and what its backward pass needs.
+    """A layer in operations of torch.
 
     Args:
         layer: what to compute.
-        kept: (K, kept_size(layer)), of which these are views: `z` (K, T + 1, B, Z) with `h` in it, the states before
-            each position and after the last; `sums` (K, T, B, S * H), which become the gates; LSTM's memory `c`
-            (K, T + 1, B, H) and its tanh `bent` (K, T, B, H) after each position.
+        kept: what the backward pass needs, filled by the forward pass: `z` (T + 1, K, B, Z), with the states `h` before
+            each position and after the last; `sums` (T, S, K, B, H), which become the gates; LSTM's memory `c`
+            (T + 1, K, B, H) and its tanh `bent` (T, K, B, H) after each position.
     """
 
     def __init__(self, layer: Layer, kept: Tensor) -> None:
         shapes = _shapes(layer)
-        parts = kept.split([steps * rows * width for steps, rows, width in shapes], dim=1)
-        self.z, self.sums, self.c, self.bent = (p.unflatten(1, shape) for p, shape in zip(parts, shapes, strict=True))
+        parts = kept.split([math.prod(shape) for shape in shapes])
+        self.z, self.sums, self.c, self.bent = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
         self.layer, self.size, self.channels = layer, layer.w_hh.shape[-1], layer.x.shape[-1]
-        self.h, self.blocks = self.z[..., -self.size :], self.sums.shape[-1] // self.size
-        self.forward, self.backward = CELLS[layer.mode]
-        self.is_split = layer.mode == "GRU"
+        self.h = self.z[..., -self.size :]
         self.ok = None
         if layer.lengths is not None:
             self.ok = self.in_order(valid_positions(layer.lengths, layer.x.shape[2])).unsqueeze(-1)
+        self.forward, self.backward = CELLS[layer.mode]
+        # Which blocks have the sums of x, and which those of h.
+        is_split = layer.mode == "GRU"
+        self.of_x, self.of_h = ([0, 1, 2], [0, 1, 3]) if is_split else [list(range(GATES[layer.mode]))] * 2
 
     def in_order(self, sequence: Tensor) -> Tensor:
-        """(K, B, T, ...) -> (K, T, B, ...), in the order of reading."""
-        return (sequence.flip(2) if self.layer.reverse else sequence).transpose(1, 2)
+        """(K, B, T, ...) -> (T, K, B, ...), in the order of reading."""
+        return (sequence.flip(2) if self.layer.reverse else sequence).movedim(2, 0)
 
     def as_given(self, sequence: Tensor) -> Tensor:
         """The way back."""
-        return (sequence.flip(1) if self.layer.reverse else sequence).transpose(1, 2)
+        return (sequence.flip(0) if self.layer.reverse else sequence).movedim(0, 2)
 
     def at(self, s: int) -> At:
-        g = self.sums[:, s].chunk(self.blocks, dim=-1)
-        return At(g, self.h[:, s], self.c[:, s], self.h[:, s + 1], self.c[:, s + 1], self.bent[:, s])
+        memory = (self.c[s], self.c[s + 1], self.bent[s]) if self.c.numel() else (self.c,) * 3
+        return At(self.sums[s].unbind(), self.h[s], self.h[s + 1], *memory)
+
+
+def _shapes(layer: Layer) -> list[tuple[int, ...]]:
+    lanes, rows, positions, channels, units = layer.sizes
+    width = -(-(channels + 1 + units) // 8) * 8  # products are faster on whole vectors
+    blocks, memory = (4 if layer.mode == "GRU" else GATES[layer.mode]), (units if layer.mode == "LSTM" else 0)
+    return [
+        (positions + 1, lanes, rows, width),
+        (positions, blocks, lanes, rows, units),
+        (positions + 1, lanes, rows, memory),
+        (positions, lanes, rows, memory),
+    ]
+
+
+def kept_size(layer: Layer) -> int:
+    """Numbers that are kept for the backward pass."""
+    return sum(map(math.prod, _shapes(layer)))
 
 
 def forward(layer: Layer, kept: Tensor) -> Tensor:
@@ -75,82 +77,71 @@ def forward(layer: Layer, kept: Tensor) -> Tensor:
     z, channels, size = steps.z, steps.channels, steps.size
     z[..., channels:-size] = 0
     z[..., channels] = 1
-    z[:, :-1, :, :channels] = steps.in_order(layer.x)
-    z[:, -1, :, :channels] = 0
-    steps.h[:, 0] = 0
-    steps.c[:, 0] = 0
-    weights, hidden, bias = _joined(steps)
-    if steps.is_split:
-        inputs = slice(2 * size, 3 * size)
-        part = torch.bmm(z[:, :-1, :, : channels + 1].flatten(1, 2), weights[:, inputs, : channels + 1].mT)
-        steps.sums[..., inputs] = part.unflatten(1, steps.sums.shape[1:3])
+    z[:-1, ..., :channels] = steps.in_order(layer.x)
+    z[-1, ..., :channels] = 0
+    steps.h[0] = 0
+    steps.c[0] = 0
+    weights = _joined(steps)
     for s in range(layer.x.shape[2]):
-        _sum(steps, s, weights, hidden, bias)
+        for block, (columns, weight) in enumerate(weights):
+            torch.bmm(z[s][..., columns], weight.mT, out=steps.sums[s, block])
         at = steps.at(s)
         steps.forward(at)
         if steps.ok is not None:
-            for new, old in ((at.new_h, at.h), (at.new_c, at.c))[: 1 + bool(steps.c.numel())]:
-                new.copy_(torch.where(steps.ok[:, s], new, old))
-    return steps.as_given(steps.h[:, 1:]).contiguous() if layer.whole else steps.h[:, -1].contiguous()
+            at.keep_where(~steps.ok[s])
+    return (steps.as_given(steps.h[1:]) if layer.whole else steps.h[-1]).contiguous()
 
 
-def _joined(steps: Steps) -> tuple[Tensor, Tensor, Tensor | None]:
-    """(K, G * H, Z) for the rows of z; and for the part of GRU's n gate that h alone makes, (K, H, H) and (K, 1, H)."""
-    layer, size = steps.layer, steps.size
-    zeros = layer.w_hh.new_zeros(*layer.w_hh.shape[:2], steps.z.shape[-1] - size - steps.channels)
-    joined = torch.cat([layer.w_ih, zeros, layer.w_hh], dim=-1)
-    own = None
+def _joined(steps: Steps) -> list[tuple[slice, Tensor]]:
+    """For each block of sums its columns of z, and its weights (K, H, columns)."""
+    layer, size, channels = steps.layer, steps.size, steps.channels
+    whole = layer.w_hh.new_zeros(*layer.w_hh.shape[:2], steps.z.shape[-1])
+    whole[..., :channels], whole[..., -size:] = layer.w_ih, layer.w_hh
     if layer.b_ih is not None and layer.b_hh is not None:
-        rows = slice(2 * size if steps.is_split else None)
-        joined[..., steps.channels] = layer.b_ih
-        joined[:, rows, steps.channels] += layer.b_hh[:, rows]
-        own = layer.b_hh[:, None, 2 * size :]
-    return joined, layer.w_hh[:, 2 * size :], own
-
-
-def _sum(steps: Steps, s: int, weights: Tensor, hidden: Tensor, bias: Tensor | None) -> None:
-    """The sums of all gates at a position."""
-    sums, z, size = steps.sums[:, s], steps.z[:, s], steps.size
-    if not steps.is_split:
-        torch.bmm(z, weights.mT, out=sums)
-        return
-    torch.bmm(z, weights[:, : 2 * size].mT, out=sums[..., : 2 * size])
-    part = torch.bmm(steps.h[:, s], hidden.mT, out=sums[..., 3 * size :])
-    if bias is not None:
-        part += bias
+        whole[..., channels] = layer.b_ih + layer.b_hh
+    blocks = [(slice(None), weight) for weight in whole.split(size, dim=1)]
+    if steps.of_x == steps.of_h:
+        return blocks
+    _, last = blocks.pop()
+    of_x, of_h = last[..., : channels + 1].clone(), last[..., channels:].clone()
+    if layer.b_ih is not None and layer.b_hh is not None:
+        of_x[..., channels], of_h[..., 0] = layer.b_ih[:, -size:], layer.b_hh[:, -size:]
+    return [*blocks, (slice(channels + 1), of_x), (slice(channels, None), of_h)]
 
 
 def backward(layer: Layer, kept: Tensor, grad: Tensor, needs_x: bool) -> Gradients:
     """Gradients of x and of the weights, from that of the states."""
     steps = Steps(layer, kept)
-    d = torch.empty_like(steps.sums)
+    size, (lanes, rows, positions, channels) = steps.size, layer.x.shape
+    d = torch.empty_like(steps.sums[0])
+    dw = d.new_zeros(len(d), lanes, size, steps.z.shape[-1])
+    dx = d.new_zeros(positions if needs_x else 0, lanes, rows, channels)
     given = steps.in_order(grad) if layer.whole else None
-    dh = torch.zeros_like(steps.h[:, 0]) if layer.whole else grad
-    dc = torch.zeros_like(steps.c[:, 0])
-    both = 2 * steps.size if steps.is_split else d.shape[-1]
-    for s in reversed(range(d.shape[1])):
-        dh = dh if given is None else dh + given[:, s]
-        new_dh, new_dc = steps.backward(steps.at(s), dh, dc, d[:, s].chunk(steps.blocks, dim=-1))
+    dh, dc = torch.zeros_like(d[0]) if layer.whole else grad, torch.zeros_like(d[0])
+    for s in reversed(range(positions)):
+        dh = dh if given is None else dh + given[s]
+        at = steps.at(s)
+        new_dh, new_dc = steps.backward(at, dh, dc, d.unbind())
         if steps.ok is not None:
-            ok = steps.ok[:, s]
-            d[:, s].masked_fill_(~ok, 0)
-            new_dh = torch.where(ok, new_dh, dh)
-            new_dc = torch.where(ok, new_dc, dc) if dc.numel() else dc
-        dh, dc = torch.baddbmm(new_dh, d[:, s, :, :both], layer.w_hh[:, :both]), new_dc
-        if steps.is_split:
-            dh = dh.baddbmm_(d[:, s, :, both + steps.size :], layer.w_hh[:, both:])
-    return _of_weights(steps, d, needs_x)
+            d.masked_fill_(~steps.ok[s], 0)
+            new_dh, new_dc = torch.where(steps.ok[s], new_dh, dh), torch.where(steps.ok[s], new_dc, dc)
+        dh, dc = new_dh, new_dc
+        for gate, (of_x, of_h) in enumerate(zip(steps.of_x, steps.of_h, strict=True)):
+            its = slice(gate * size, (gate + 1) * size)
+            dh = torch.baddbmm(dh, d[of_h], layer.w_hh[:, its])
+            if needs_x:
+                dx[s].baddbmm_(d[of_x], layer.w_ih[:, its])
+        for block in range(len(d)):
+            dw[block].baddbmm_(d[block].mT, steps.z[s])
+    return [steps.as_given(dx).contiguous() if needs_x else None, *_apart(steps, dw)]
 
 
-def _of_weights(steps: Steps, d: Tensor, needs_x: bool) -> Gradients:
-    """From the gradients (K, T, B, S * H) of all sums."""
-    layer, size, channels = steps.layer, steps.size, steps.channels
-    all_d, inputs = d.flatten(1, 2), layer.w_ih.shape[1]
-    dw = torch.bmm(all_d.mT, steps.z[:, :-1].flatten(1, 2))
-    hidden = torch.cat([dw[:, : 2 * size], dw[:, 3 * size :]], dim=1) if steps.is_split else dw
-    biases = [dw[:, :inputs, channels], hidden[..., channels]] if layer.b_ih is not None else [None, None]
-    dx = None
-    if needs_x:
-        dx = steps.as_given(torch.bmm(all_d[..., :inputs], layer.w_ih).unflatten(1, d.shape[1:3]))
-    grads = [dx, dw[:, :inputs, :channels], hidden[..., -size:], *biases]
-    return [None if grad is None else grad.clone(memory_format=torch.contiguous_format) for grad in grads]
+def _apart(steps: Steps, dw: Tensor) -> Gradients:
+    """The gradients of w_ih, w_hh, b_ih and b_hh, from those of the weights of z by block (S, K, H, Z)."""
+    of_x, of_h = (dw[blocks].transpose(0, 1).flatten(1, 2) for blocks in (steps.of_x, steps.of_h))
+    one, size = steps.channels, steps.size
+    biases = [of_x[..., one], of_h[..., one]] if steps.layer.b_ih is not None else [None, None]
+    return [
+        t if t is None else t.clone(memory_format=torch.contiguous_format)
+        for t in (of_x[..., :one], of_h[..., -size:], *biases)
+    ]
