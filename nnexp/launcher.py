@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nnexp.errors import RecordError
+from nnexp.heap import kept
 from nnexp.plan import Cohort, Planned
 from nnexp.record import refer
 from nnexp.registry import Registry
@@ -40,7 +41,8 @@ def launch(cohorts: list[Cohort], registry: Registry, stop: Stop, *, quiet: bool
 
 def _train(cohort: Cohort, registry: Registry, stop: Stop, label: str, quiet: bool) -> None:
     """Train the jobs of a cohort that are not done, holding the locks of their directories."""
-    from nnexp.fit import fit, torch_device  # imports torch and Lightning: only when something trains
+    with kept("nnexp.fit"):
+        from nnexp.fit import fit, torch_device  # imports torch and Lightning: only when something trains
     from nnexp.progress import Progress
 
     torch_device(cohort[0].job.settings.device)  # before a directory is made
