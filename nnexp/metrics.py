@@ -4,11 +4,56 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import math
+import operator
 import os
-from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-Row = Mapping[str, float]
+
+@dataclass
+class Rows:
+    """Consecutive rows of one lane: two lists as they come from the device, and the little that few rows have besides.
+
+    Args:
+        first: the step of the first loss.
+        losses: `train/loss` of each step.
+        norms: `grad_norm` of each step.
+        sparse: further columns by step. The step before `first` may be among them: an evaluation without a loss.
+    """
+
+    first: int
+    losses: list[float]
+    norms: list[float]
+    sparse: dict[int, dict[str, float]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """How many rows have a loss."""
+        return len(self.losses)
+
+    @property
+    def last_step(self) -> int:
+        return self.first + len(self.losses) - 1
+
+    @property
+    def last(self) -> dict[str, float]:
+        """The further columns of the last step, to be read and added to."""
+        return self.sparse.setdefault(self.last_step, {})
+
+    def row(self, step: int) -> dict[str, float]:
+        """All columns of one step."""
+        further, index = self.sparse.get(step, {}), step - self.first
+        return {"train/loss": self.losses[index], "grad_norm": self.norms[index], **further} if index >= 0 else further
+
+    def cut(self, count: int) -> Rows:
+        """The first `count` of them."""
+        sparse = {step: row for step, row in self.sparse.items() if step < self.first + count}
+        return Rows(self.first, self.losses[:count], self.norms[:count], sparse)
+
+    def first_bad(self) -> int | None:
+        """Index of the first row whose loss or gradient norm is not finite."""
+        sums = map(operator.add, self.losses, self.norms)
+        return next((index for index, value in enumerate(sums) if not math.isfinite(value)), None)
 
 
 class Metrics:
@@ -19,7 +64,7 @@ class Metrics:
 
     Args:
         path: the csv file.
-        columns: names in order, without `step`.
+        columns: names in order, `train/loss` and `grad_norm` first, without `step`.
         digits: significant digits of a number: 9 hold a float32, 17 a float64.
     """
 
@@ -27,6 +72,7 @@ class Metrics:
         self.path = path
         self.columns = columns
         self.format = f"%.{digits}g"
+        self._dense = f"%d,{self.format},{self.format}{',' * (len(columns) - 2)}\n"
         # Never through a link: a directory from somebody else must not lead to another file.
         handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         self._file = os.fdopen(handle, "rb+", buffering=0)
@@ -39,15 +85,20 @@ class Metrics:
         self.cut(0)
         self._write(",".join(["step", *self.columns]) + "\n")
 
-    def append(self, rows: Iterable[tuple[int, Row]]) -> None:
-        """Add rows `(step, numbers by column)`; on disk in full before the next checkpoint refers to them."""
-        form, columns = self.format, self.columns
-        lines = []
-        for step, row in rows:
-            cells = [form % row[name] if name in row else "" for name in columns]
-            lines.append(f"{step},{','.join(cells)}\n")
+    def append(self, rows: Rows) -> None:
+        """Add rows; on disk in full before the next checkpoint refers to them."""
+        steps = range(rows.first, rows.first + len(rows))
+        dense = map(self._dense.__mod__, zip(steps, rows.losses, rows.norms, strict=True))
+        before = {step: "" for step in rows.sparse if step < rows.first}
+        lines = before | dict(zip(steps, dense, strict=True))
+        lines |= {step: self._line(step, rows.row(step)) for step in rows.sparse}
         if lines:
-            self._write("".join(lines))
+            self._write("".join(lines.values()))
+
+    def _line(self, step: int, row: dict[str, float]) -> str:
+        """A row with more than a loss and a norm."""
+        cells = [self.format % row[name] if name in row else "" for name in self.columns]
+        return f"{step},{','.join(cells)}\n"
 
     def _write(self, text: str) -> None:
         data = memoryview(text.encode())

@@ -10,8 +10,8 @@ from typing import Any
 from nnexp.checkpoint import MODEL, checkpoints, encode, save, save_checkpoint
 from nnexp.errors import NnexpError
 from nnexp.events import Events
-from nnexp.lane import Lane, Row
-from nnexp.metrics import Metrics, read_rows
+from nnexp.lane import Lane
+from nnexp.metrics import Metrics, Rows, read_rows
 from nnexp.provenance import provenance
 from nnexp.record import Run, now
 from nnexp.registry import plugin_files
@@ -29,12 +29,12 @@ class Writer:
         run: the directory, locked by the caller.
         lane: what is trained; its state is set from the checkpoint.
         fingerprint: of the job.
-        path: how the numbers are made, "solo" for a lane trained on its own.
     """
 
-    def __init__(self, run: Run, lane: Lane, fingerprint: str, path: str) -> None:
+    def __init__(self, run: Run, lane: Lane, fingerprint: str) -> None:
         self.run, self.lane, self.fingerprint = run, lane, fingerprint
-        self.is_fresh = True
+        self.is_fresh = self.is_open = True
+        self.notes: list[str] = []
         self.started, self._flushed = time.time(), time.monotonic()
         evaluations = math.ceil(lane.trainer.max_steps / lane.trainer.eval_every)
         self._evaluation_stride = lane.trainer.eval_every * (math.ceil(evaluations / EVALUATION_POINTS) or 1)
@@ -45,12 +45,12 @@ class Writer:
         if facts["status"] == "new":
             self.metrics.restart()  # killed, or its disk full, before it began
         resumed = [*facts["resumed_from"], self._resume()] if facts["status"] != "new" else []
+        self.path: str | None = facts.get("path")  # a resume keeps it
         device = str(lane.weights.vector.device)
         self.events = self._new_events()
         self._update(
             **provenance(device),
             status="running",
-            path=path,
             parameters=lane.num_weights,
             resumed_from=resumed,
             started=now(),
@@ -83,15 +83,16 @@ class Writer:
         if is_evaluation or "lr" in row or "test/loss" in row:
             events.scalars(step, row)
 
-    def note(self, texts: list[str]) -> None:
-        """Keep what the plugins had to say when they were made; it is shown with the results."""
-        self.run.write(notes=texts)
+    def begin(self, path: str) -> None:
+        """Record how the numbers are made, and the notes: what is worth knowing beside them."""
+        self.path = path
+        self.run.write(path=path, notes=self.notes)
 
-    def rows(self, rows: list[Row]) -> None:
+    def rows(self, rows: Rows) -> None:
         """Record rows; on disk at the next flush or checkpoint."""
         self.metrics.append(rows)
-        for step, row in rows:
-            self._point(self.events, step, row)
+        for step in rows.sparse:
+            self._point(self.events, step, rows.row(step))
         if time.monotonic() - self._flushed > FLUSH_SECONDS:
             self.events.flush()
             self._flushed = time.monotonic()
@@ -152,8 +153,13 @@ class Writer:
             self.events.flush()
             self._update(status=status, ended=now(), **facts)
         finally:
-            self.metrics.close()
-            self.events.close()
+            self.close()
+
+    def close(self) -> None:
+        """Write nothing more. The run goes on from its last checkpoint where it was not sealed."""
+        self.is_open = False
+        self.metrics.close()
+        self.events.close()
 
     def _update(self, **facts: Any) -> None:
         seconds = round(self._seconds + time.time() - self.started, 3)

@@ -52,13 +52,12 @@ def test_our_way_trains_all_jobs_and_reads_from_the_runs_how(registry, tmp_path:
     trained = train(jobs, registry)
     assert 0 < trained.seconds < time.perf_counter() - began
     assert len(list(tmp_path.glob("runs/*/*/model.pt"))) == 3
-    assert trained.paths
+    assert trained.paths == {"stacked"}
     assert trained.parameters == 2 * 16 + 16 + 16 * 2 + 2
 
 
 def test_jobs_one_by_one_are_cohorts_of_one(registry, tmp_path: Path) -> None:
-    jobs = make_jobs(MLP, registry, str(tmp_path), 30, range(3))
-    trained = train(jobs, registry, one_by_one=True)
+    trained = train(make_jobs((*MLP, "stack=false"), registry, str(tmp_path), 30, range(3)), registry)
     assert trained.paths == {"solo"}
     assert [max(marks) for marks in trained.marks] == [30, 30, 30]
 

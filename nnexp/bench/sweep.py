@@ -49,8 +49,9 @@ def measure_round(
     with TemporaryDirectory() as folder:
         ours = train(make_jobs(overrides, registry, folder, steps, seeds), registry)
     with TemporaryDirectory() as folder:
-        few = make_jobs(overrides, registry, folder, steps, range(first, first + options.loop_jobs))
-        a_job = train(few, registry, one_by_one=True).seconds / options.loop_jobs
+        few = range(first, first + options.loop_jobs)
+        one_by_one = train(make_jobs((*overrides, "stack=false"), registry, folder, steps, few), registry)
+    a_job = one_by_one.seconds / options.loop_jobs
     total = options.jobs * steps
     seconds = {
         "ours": ours.seconds,

@@ -17,8 +17,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from nnexp.config import Job
+from nnexp.datasets import Datasets
 from nnexp.errors import NnexpError
-from nnexp.fit import fit, undisturbed
+from nnexp.fit import Fit, undisturbed
 from nnexp.lane import Lane
 from nnexp.plan import Cohort, plan
 from nnexp.progress import Progress
@@ -82,36 +83,33 @@ class Trained:
     marks: list[dict[int, float]] = field(default_factory=list)
 
 
-def train(jobs: list[Job], registry: Registry, *, one_by_one: bool = False) -> Trained:
+def train(jobs: list[Job], registry: Registry) -> Trained:
     """Our own way, as a command does it: the jobs planned, then one cohort after another."""
     cohorts = plan(jobs, registry)
-    if one_by_one:
-        cohorts = [[planned] for cohort in cohorts for planned in cohort]
-    result, clock = Trained(0.0), Clock()
+    result, clock, datasets = Trained(0.0), Clock(), Datasets()
     with clock.handling():
         handled = len(clock.listened)
         for cohort in cohorts:
-            result.marks.append(_fit(cohort, registry, clock))
+            marks = Marks()
+            _train(cohort, Fit(registry=registry, stop=clock, progress=marks, datasets=datasets))
+            result.marks.append(marks.times)
     result.seconds = time.perf_counter() - clock.listened[handled]
-    for planned in [planned for cohort in cohorts for planned in cohort]:
-        facts = planned.run.read()
-        if clock.requested:
-            raise KeyboardInterrupt
+    if clock.requested:
+        raise KeyboardInterrupt
+    for facts in [planned.run.read() for cohort in cohorts for planned in cohort]:
         if facts["status"] != "finished":
-            raise NnexpError(f"{planned.run.path}: {facts['status']}: {facts.get('error')}")
+            raise NnexpError(f"a run that was to be timed: {facts['status']}: {facts['error']}")
         result.paths.add(facts["path"])
         result.parameters = facts["parameters"]
     return result
 
 
-def _fit(cohort: Cohort, registry: Registry, clock: Clock) -> dict[int, float]:
-    marks = Marks()
+def _train(cohort: Cohort, fit: Fit) -> None:
     for planned in cohort:
         planned.run.lock()
-    fit(cohort, registry, clock, marks)
+    fit.train(cohort)
     for planned in cohort:
         planned.run.unlock()
-    return marks.times
 
 
 def bare(job: Job, registry: Registry) -> float:
