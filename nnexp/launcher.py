@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from nnexp.errors import RecordError
+from nnexp.heap import kept
 from nnexp.plan import Cohort, Planned
 from nnexp.record import refer
 from nnexp.registry import Registry
@@ -71,8 +72,9 @@ class Launcher:
 
     def _train(self, cohort: Cohort, label: str) -> None:
         """Train jobs that are not done, holding the locks of their directories."""
-        from nnexp.datasets import Datasets  # imports torch, and the next Lightning: only when something trains
-        from nnexp.fit import Fit, torch_device
+        with kept("nnexp.fit"):
+            from nnexp.datasets import Datasets  # imports torch, and the next Lightning: only when something trains
+            from nnexp.fit import Fit, torch_device
         from nnexp.progress import Progress
 
         self.datasets = self.datasets or Datasets()
