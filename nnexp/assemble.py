@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -57,8 +58,8 @@ class Assembly:
         for reason, count in self.reasons.items():
             self.progress.say(f"{count} of {len(self.writers)} lanes train one by one: {reason}")
         for writer in self.alone:
-            writer.begin(SOLO)
-            yield Part(Alone(writer.lane), [writer])
+            if guarded(writer, self.stop, partial(writer.begin, SOLO)):
+                yield Part(Alone(writer.lane), [writer])
 
     def _together(self) -> list[Writer]:
         """The lanes to stack where they can be: those that were, and fresh ones where there are several."""
@@ -124,9 +125,12 @@ class Assembly:
             if not writers:
                 return
             stack = Stack([writer.lane for writer in writers], lambda: self.stop.requested)
+        begun = [writer for writer in writers if guarded(writer, self.stop, partial(writer.begin, STACKED))]
         for writer in writers:
-            writer.begin(STACKED)
-        yield Part(stack, writers)
+            if writer not in begun:
+                stack.release(writer.lane)
+        if begun:
+            yield Part(stack, begun)
 
 
 def is_out_of_memory(error: Exception) -> bool:

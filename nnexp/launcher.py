@@ -47,7 +47,10 @@ class Launcher:
             begun += self._refer([planned for planned in cohort if planned.is_done])
             if left:
                 label = self._label(cohort) if is_sweep else left[0].job.label
-                self._train(left, label)
+                try:
+                    self._train(left, label)
+                except (RecordError, OSError) as error:
+                    tell(f"{label}: {error}")
                 trained = self._refer([planned for planned in left if planned.found is not None])
                 if is_sweep and not self.quiet:
                     tell_ends(trained, label)

@@ -8,7 +8,7 @@ import traceback
 from typing import Any
 
 from nnexp.checkpoint import MODEL, checkpoints, encode, save, save_checkpoint
-from nnexp.errors import NnexpError
+from nnexp.errors import NnexpError, RecordError
 from nnexp.events import Events
 from nnexp.lane import Lane
 from nnexp.metrics import Metrics, Rows, read_rows
@@ -88,10 +88,11 @@ class Writer:
         self.notes += texts
         self.run.write(notes=self.notes)
 
-    def begin(self, path: str) -> None:
+    def begin(self, path: str) -> bool:
         """Record how the numbers are made."""
         self.path = path
         self.run.write(path=path)
+        return True
 
     def rows(self, rows: Rows) -> None:
         """Record rows; on disk at the next flush or checkpoint."""
@@ -142,7 +143,7 @@ class Writer:
             try:
                 attempt(status="failed", error=describe(error))
                 return
-            except (OSError, ValueError):  # ValueError: a file that the first attempt closed
+            except (OSError, ValueError, RecordError):  # ValueError: a file that the first attempt closed
                 continue
         tell(f"{self.run.path}: {describe(error)['message']}; and run.json cannot be written.")
 
