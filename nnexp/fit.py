@@ -26,7 +26,7 @@ from nnexp.progress import Progress
 from nnexp.registry import Registry
 from nnexp.seeding import apply, capture
 from nnexp.stop import Stop
-from nnexp.writer import Writer, describe
+from nnexp.writer import Writer, describe, seal
 
 CHUNK_SECONDS = 0.5
 FIRST_CHUNK = 20
@@ -67,9 +67,11 @@ class Training(pl.LightningModule):
     def training_step(self, _batch: Any, _index: int) -> None:
         """One chunk."""
         began, start, end = time.perf_counter(), self.at, self.boundary()
-        for writer in list(self.live):
+        lanes = list(self.live)
+        for writer in lanes:
             if not guarded(writer, self.stop, partial(self._train, writer, end)):
                 self.live.remove(writer)
+        seal(lanes)
         if self.live and not self.stop.requested:
             self.at = end
         if self.fixed_chunk is None and end > start:
@@ -113,7 +115,7 @@ def guarded(writer: Writer, stop: Stop, action: Callable[[], bool]) -> bool:
 
 
 def finish(writer: Writer, last: dict[str, float]) -> None:
-    """Seal a lane at its last step, with the final metrics of all splits."""
+    """End a lane at its last step, with the final metrics of all splits."""
     evaluated = {name: value for name, value in last.items() if name.startswith(("val/", "test/"))}
     writer.finish(writer.lane.evaluate("train") | evaluated)
 
@@ -137,6 +139,7 @@ def fit(
         for run in (planned.run for planned in cohort):
             run.heartbeat()
         pending = [writer for writer in writers if guarded(writer, stop, partial(_start, writer))]
+        seal(writers)
         if not pending:
             return
         module = training(pending, stop, progress, chunk)
@@ -154,10 +157,10 @@ def _open(planned: Planned, registry: Registry, device: torch.device, stop: Stop
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             lane = Lane(planned.job, registry, device, lambda: stop.requested)
-        writer = Writer(planned.run, lane, planned.fingerprint, path="solo")
+        notes = [str(warning.message) for warning in caught if warning.category is UserWarning]
+        writer = Writer(planned.run, lane, planned.fingerprint, path="solo", notes=notes)
         if not writer.is_fresh:
             progress.say(f"goes on from step {lane.step}")
-        writer.note([str(warning.message) for warning in caught if warning.category is UserWarning])
         return writer
     except BaseException as error:
         if stop.requested and isinstance(error, KeyboardInterrupt):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnexp.errors import RecordError
-from nnexp.plan import Cohort, Planned
+from nnexp.plan import Cohort, Planned, make_runs
 from nnexp.record import refer
 from nnexp.registry import Registry
 from nnexp.stop import Stop
@@ -30,12 +30,21 @@ def launch(cohorts: list[Cohort], registry: Registry, stop: Stop, *, quiet: bool
                 _train(cohort, registry, stop, label, quiet)
                 if is_sweep and not quiet:
                     _tell_end(cohort, label)
-            for planned in cohort:
-                refer(planned.job, planned.run)
-                begun.append(planned)
+            begun += [planned for planned in cohort if _is_kept(planned)]
         except (RecordError, OSError) as error:  # this job's directory; the others have their own
             tell(f"{label}: left out: {error}")
     return begun
+
+
+def _is_kept(planned: Planned) -> bool:
+    """Whether a run is there when its training is over: a plugin may have removed it. Refers to it where it lies."""
+    try:
+        planned.run.read()
+        refer(planned.job, planned.run)
+    except (RecordError, OSError) as error:
+        tell(f"left out: {error}")
+        return False
+    return True
 
 
 def _train(cohort: Cohort, registry: Registry, stop: Stop, label: str, quiet: bool) -> None:
@@ -47,6 +56,7 @@ def _train(cohort: Cohort, registry: Registry, stop: Stop, label: str, quiet: bo
     held: Cohort = []
     progress = Progress(label, cohort[0].job.trainer.values.get("max_steps", 0), quiet)
     try:
+        make_runs(cohort)
         for planned in cohort:
             if not planned.is_done:
                 try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from nnexp.config import Job
 from nnexp.fingerprint import fingerprint
 from nnexp.place import check_writable, index
-from nnexp.record import ENDED, Index, Run, create, experiment_folder
+from nnexp.record import ENDED, Index, Run, create, create_all, experiment_folder
 from nnexp.registry import Registry
 
 
@@ -32,6 +32,14 @@ class Planned:
 
 
 Cohort = list[Planned]
+
+
+def make_runs(cohort: Cohort) -> None:
+    """Make the run directories that are not there, all at once; `run` tries again where one cannot be made."""
+    missing = [item for item in cohort if item.found is None]
+    made = create_all((item.job, item.fingerprint) for item in missing)
+    for item in missing:
+        item.found = made.get(item.fingerprint)
 
 
 def plan(jobs: list[Job], registry: Registry) -> list[Cohort]:

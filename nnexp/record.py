@@ -12,6 +12,7 @@ import re
 import shutil
 import socket
 import time
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,11 @@ from filelock import FileLock, Timeout
 
 from nnexp.config import Job
 from nnexp.errors import RecordError
+from nnexp.files import TEMPORARY, write_atomically
 from nnexp.provenance import provenance
 
 FORMAT = 1
+NEW = ".new-"  # how the names of directories begin that are being made
 ENDED = ("finished", "diverged")
 HEARTBEAT_SECONDS = 60
 # The types that are relied on, and whether a fact is always there.
@@ -54,40 +57,23 @@ def label(parts: list[str]) -> str:
     return name or "default"
 
 
-TEMPORARY = r"\..+\.\d+\.part"  # the names under which `write_atomically` writes
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file by a rename, so that a reader sees the old content or the new, whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-
-
 def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class Run:
-    """One run directory."""
+    """One run directory. While its lock is held nobody else writes run.json, so it is read once for all that time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()  # a plugin may change the working directory
         self._lock: FileLock | None = None
+        self._known: str | None = None
         self._beat = 0.0
 
     def read(self) -> dict[str, Any]:
         """What run.json says. Raises RecordError where it cannot be read."""
         try:
-            facts = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
+            facts = json.loads(self._known or (self.path / "run.json").read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise RecordError(f"{self.path}: run.json cannot be read ({error}). Move the directory away.") from None
         if not isinstance(facts, dict) or facts.get("format") != FORMAT:
@@ -99,8 +85,10 @@ class Run:
 
     def write(self, **facts: Any) -> None:
         """Change facts in run.json; a fact that is not in JSON's own types is an error of the caller."""
-        content = json.dumps(self.read() | facts, indent=1, default=_plain)
-        write_atomically(self.path / "run.json", (content + "\n").encode())
+        content = json.dumps(self.read() | facts, indent=1, default=_plain) + "\n"
+        write_atomically(self.path / "run.json", content.encode())
+        if self._lock is not None:
+            self._known = content
 
     @property
     def status(self) -> str:
@@ -117,12 +105,21 @@ class Run:
             lock.acquire(timeout=0)
         except Timeout:
             raise RecordError(self._busy(facts)) from None
+        self._lock = lock
         # A shared file system may not pass locks between hosts: there the heartbeat decides.
         if facts["status"] == "running" and elsewhere and age < HEARTBEAT_SECONDS:
-            lock.release()
+            self.unlock()
             raise RecordError(self._busy(facts))
-        self._lock = lock
-        sweep_up(self.path, TEMPORARY)
+        self._sweep_up()
+        with contextlib.suppress(OSError):  # anew, for another process may have ended it just before; `read` tells
+            self._known = (self.path / "run.json").read_text(encoding="utf-8")
+
+    def _sweep_up(self) -> None:
+        """Remove what a killed process left half written."""
+        for name in os.listdir(self.path):
+            if re.fullmatch(TEMPORARY, name):
+                with contextlib.suppress(OSError):
+                    (self.path / name).unlink()
 
     def _busy(self, facts: dict[str, Any]) -> str:
         who = f"process {facts.get('pid')} on {facts.get('host')}"
@@ -137,25 +134,38 @@ class Run:
     def unlock(self) -> None:
         if self._lock is not None:
             self._lock.release()
-            self._lock = None
+            self._lock = self._known = None
 
 
 class Index:
     """The run directories under a folder, looked at once, to be found by fingerprint."""
 
-    def __init__(self, root: Path, digits: str = "") -> None:
-        self.paths: dict[str, list[Path]] = {}
-        for path in sorted(root.glob(f"*/*-{digits}*")):
-            self.paths.setdefault(path.name.rpartition("-")[2][:8], []).append(path)
+    def __init__(self, root: Path) -> None:
+        self.unfinished: list[Path] = []
+        self._places: dict[str, list[tuple[Path, str]]] = {}
+        for folder in [root / name for name in names_in(root)]:
+            for name in names_in(folder):
+                if name.startswith(NEW):
+                    self.unfinished.append(folder / name)
+                else:
+                    self._places.setdefault(name.rpartition("-")[2][:8], []).append((folder, name))
 
     def find(self, fingerprint: str) -> Run | None:
         """The run of this fingerprint under any experiment, or None."""
-        for path in self.paths.get(fingerprint[:8], []):
+        for path in sorted(folder / name for folder, name in self._places.get(fingerprint[:8], [])):
             with contextlib.suppress(RecordError):
                 run = Run(path)
                 if run.read().get("fingerprint") == fingerprint:
                     return run
         return None
+
+
+def names_in(folder: Path) -> list[str]:
+    """What lies in a folder; nothing where there is none."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def experiment_folder(job: Job) -> Path:
@@ -165,25 +175,40 @@ def experiment_folder(job: Job) -> Path:
 
 def create(job: Job, fingerprint: str) -> Run:
     """A new run directory, complete from the moment it is there; or that of another process that was faster."""
-    root = Path(job.settings.runs)
-    parent = experiment_folder(job)
-    parent.mkdir(parents=True, exist_ok=True)
+    with _creating(job.settings.runs) as index:
+        return index.find(fingerprint) or _create(job, fingerprint)
+
+
+def create_all(jobs: Iterable[tuple[Job, str]]) -> dict[str, Run]:
+    """The same for many jobs and their fingerprints, a root looked through once; without those that cannot be made."""
+    made: dict[str, Run] = {}
+    by_root: dict[str, list[tuple[Job, str]]] = {}
+    for job, fingerprint in jobs:
+        by_root.setdefault(job.settings.runs, []).append((job, fingerprint))
+    for root, new in by_root.items():
+        with contextlib.suppress(OSError), _creating(root) as index:
+            for job, fingerprint in new:
+                with contextlib.suppress(RecordError, OSError):
+                    made[fingerprint] = index.find(fingerprint) or _create(job, fingerprint)
+    return made
+
+
+@contextlib.contextmanager
+def _creating(runs: str) -> Iterator[Index]:
+    """A folder in which nobody else creates a run meanwhile, rid of what was left half made."""
+    root = Path(runs)
+    root.mkdir(parents=True, exist_ok=True)
     with FileLock(root / ".lock"):
-        return Index(root, fingerprint[:8]).find(fingerprint) or _create(job, fingerprint, parent)
+        index = Index(root)
+        for path in index.unfinished:
+            shutil.rmtree(path, ignore_errors=True)
+        yield index
 
 
-def sweep_up(folder: Path, pattern: str) -> None:
-    """Remove what a killed process left half written; the caller holds the lock that its writer held."""
-    for path in folder.iterdir():
-        if re.fullmatch(pattern, path.name):
-            with contextlib.suppress(OSError):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _create(job: Job, fingerprint: str, parent: Path) -> Run:
-    sweep_up(parent, r"\.new-[0-9a-f]{8}-\d+")
-    temporary = parent / f".new-{fingerprint[:8]}-{os.getpid()}"
-    temporary.mkdir()
+def _create(job: Job, fingerprint: str) -> Run:
+    parent = experiment_folder(job)
+    temporary = parent / f"{NEW}{fingerprint[:8]}-{os.getpid()}"
+    temporary.mkdir(parents=True)
     try:
         (temporary / "config.yaml").write_text(yaml.safe_dump(job.plain(), sort_keys=False), encoding="utf-8")
         (temporary / "run.json").write_text(json.dumps(_facts(job, fingerprint), indent=1, default=_plain) + "\n")

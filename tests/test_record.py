@@ -16,7 +16,7 @@ import yaml
 
 from nnexp import provenance, record
 from nnexp.errors import RecordError
-from nnexp.record import Index, Run, create, refer, slug
+from nnexp.record import Index, Run, create, create_all, refer, slug
 
 
 @pytest.fixture
@@ -87,6 +87,55 @@ def test_processes_that_create_the_same_run_at_once_get_one_directory(job) -> No
     assert len(os.listdir(Path(job.settings.runs) / "default")) == 1
 
 
+def test_many_runs_made_at_once_are_those_made_one_by_one(job) -> None:
+    digits = ["ab" * 32, "cd" * 32, "ab" * 4 + "cd" * 28]
+    first = create(job, digits[0])
+    made = create_all([(job, text) for text in digits])
+    assert list(made) == digits
+    assert made[digits[0]].path == first.path
+    assert [run.read()["fingerprint"] for run in made.values()] == digits
+    assert [create(job, text).path for text in digits] == [run.path for run in made.values()]
+
+
+def test_runs_that_cannot_be_made_leave_the_others_their_own(job, tmp_path: Path) -> None:
+    digits = ["ab" * 32, "cd" * 32]
+    for count in (8, 16, 64):
+        (tmp_path / "default" / f"{job.label}-{digits[0][:count]}" / "taken").mkdir(parents=True)
+    (tmp_path / "file").touch()
+    nowhere = replace(job, settings=replace(job.settings, runs=str(tmp_path / "file")))
+    made = create_all([(nowhere, "ef" * 32), *((job, text) for text in digits)])
+    assert list(made) == digits[1:]
+    with pytest.raises(RecordError, match="the name is taken"):
+        create(job, digits[0])
+
+
+def test_who_takes_the_lock_reads_what_another_process_wrote_until_then(job) -> None:
+    run = create(job, "ab" * 32)
+    other = Run(run.path)
+    run.lock()
+    run.write(status="interrupted")
+    run.unlock()
+    other.lock()
+    other.write(steps=3)
+    assert (other.read()["status"], other.read()["steps"]) == ("interrupted", 3)
+    other.write(status="finished")
+    other.unlock()
+    run.lock()
+    assert run.status == "finished"
+    run.unlock()
+    other.write(status="failed")
+    assert run.status == "failed"
+
+
+def test_what_is_read_can_be_changed_without_harm(job) -> None:
+    run = create(job, "ab" * 32)
+    run.lock()
+    run.read()["resumed_from"].append(3)
+    run.write(steps=1)
+    assert json.loads((run.path / "run.json").read_text()) == run.read()
+    assert run.read()["resumed_from"] == []
+
+
 def test_a_locked_directory_is_refused_and_named(job) -> None:
     run = create(job, "ab" * 32)
     run.lock()
@@ -136,6 +185,19 @@ def test_a_job_met_under_another_experiment_is_recorded_by_reference(job) -> Non
     target = json.loads(reference.read_text())["run"]
     assert (reference.parent / target).resolve() == run.path.resolve()
     assert os.listdir(Path(job.settings.runs) / "default") == [run.path.name]
+
+
+def test_another_folder_has_another_git_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    states = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        if name == "b":
+            provenance._git("init", "-q")
+            provenance._git("-c", "user.name=n", "-c", "user.email=e", "commit", "-qm", "m", "--allow-empty")
+        states.append(provenance.provenance("cpu")["git"])
+    assert states == [None, {"commit": provenance._git("rev-parse", "HEAD"), "dirty": False}]
 
 
 def test_git_state_is_none_outside_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
