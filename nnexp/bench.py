@@ -27,7 +27,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from nnexp.config import Job
-from nnexp.fit import Training, fit, undisturbed
+from nnexp.fit import Fit, undisturbed
 from nnexp.lane import Lane
 from nnexp.plan import plan
 from nnexp.progress import Progress
@@ -35,6 +35,7 @@ from nnexp.registry import Registry, discover
 from nnexp.stop import Stop
 from nnexp.sweeper import compose_jobs
 from nnexp.table import align
+from nnexp.training import Training
 
 CASES = {
     "moons mlp": ["dataset=moons", "model=mlp"],
@@ -75,7 +76,7 @@ def ours(job: Job, registry: Registry) -> float:
 
     for cohort in plan([job], registry):
         cohort[0].run.lock()
-        fit(cohort, registry, Stop(), Progress("", 0, quiet=True), training=Timed)
+        Fit(registry=registry, stop=Stop(), progress=Progress("", 0, quiet=True), training=Timed).train(cohort)
         ended = time.perf_counter()
         cohort[0].run.unlock()
         assert cohort[0].run.status == "finished"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,12 +13,13 @@ import torch
 from torch import Tensor
 
 from nnexp.config import Job
-from nnexp.data import Batches, check_split, evaluate, loss, metric_names, to_device
+from nnexp.data import Batches, evaluate, loss, metric_names
+from nnexp.datasets import Datasets
 from nnexp.diagnose import explain
-from nnexp.errors import Diverged, NnexpError
+from nnexp.errors import Diverged
 from nnexp.metrics import Rows
 from nnexp.registry import Registry
-from nnexp.seeding import Generators, derive, generator, seeded
+from nnexp.seeding import Generators, derive, same, seeded
 from nnexp.spec import DataSpec, Trainer
 from nnexp.update import clip, make_update
 from nnexp.weights import FlatWeights
@@ -73,6 +75,15 @@ class Buffer:
         return Rows(self.first, losses, norms, sparse)
 
 
+@dataclass(frozen=True)
+class FirstStep:
+    """A loss () and its gradient (P,), and whether computing them drew random numbers."""
+
+    loss: Tensor
+    gradient: Tensor
+    draws: bool
+
+
 class Lane:
     """A job's own model in training.
 
@@ -81,19 +92,25 @@ class Lane:
         registry: where its plugins are found.
         device: where its tensors live.
         stopped: asked before every update; training pauses where it says yes.
+        datasets: holds the data that other lanes may share.
     """
 
-    def __init__(self, job: Job, registry: Registry, device: torch.device, stopped: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        job: Job,
+        registry: Registry,
+        device: torch.device,
+        stopped: Callable[[], bool],
+        datasets: Datasets | None = None,
+    ) -> None:
         self.job, self.stopped = job, stopped
         self.step = 0
         self.arithmetic = partial(arithmetic, job.settings.precision, device)
         dtype = DTYPES[job.settings.precision]
         with seeded(derive(0, "import")):  # what a module draws when it is imported is the same for every job
             classes = {choice.kind: registry.get(choice.kind, choice.name).load() for choice in job.choices}
-        self.dataset = make_dataset(job, classes["dataset"])
+        self.dataset, self.splits = (datasets or Datasets()).get(job, classes["dataset"], dtype, device)
         self.data: DataSpec = self.dataset.spec
-        splits = {name: getattr(self.dataset, name) for name in ("train", "val", "test")}
-        self.splits = {name: to_device(split, dtype, device) for name, split in splits.items()}
         with seeded(derive(job.trainer.seed, "trainer")):
             self.trainer: Trainer = classes["trainer"](**job.trainer.values)
         self.generators = Generators(derive(job.model.seed, "model"))
@@ -147,11 +164,25 @@ class Lane:
             return rows
         self.restore(before)
         self._train(bad, pausable=False)
+        raise self.diverged(rows.cut(bad + 1))
+
+    def diverged(self, rows: Rows) -> Diverged:
+        """What to say of a lane whose last row is not finite; its weights are those from before that update."""
         before = self.state()
-        rows = rows.cut(bad + 1)
         message = self._explain(rows)
         self.restore(before)  # a forward pass moves running means and generators
-        raise Diverged(message, rows)
+        return Diverged(message, rows)
+
+    def first_step(self) -> FirstStep:
+        """The next update's loss and gradient, computed and forgotten."""
+        before = self.state()
+        x, y, *lengths = next(self.batches.take(self.step + 1, 1))
+        with self.generators.active(), self.arithmetic():
+            value = loss(self.module(x, *lengths), y, self.data, *lengths)
+            gradient = torch.cat([g.reshape(-1) for g in self.weights.gradient(value)])
+        draws = not same(before["generators"], self.generators.state)
+        self.restore(before)
+        return FirstStep(value.detach(), gradient, draws)
 
     def _first_bad(self, rows: Rows) -> int | None:
         """Index of the first row that is not finite; after the last update its weights count, for no loss follows."""
@@ -216,15 +247,3 @@ class Lane:
             self.module.load_state_dict(state["weights"])
         self.update.restore(state["optimizer"])
         self.generators.state = state["generators"]
-
-
-def make_dataset(job: Job, made: Any) -> Any:
-    """A job's data, drawn from `dataset.seed` alone. Raises NnexpError where the plugin breaks its contract."""
-    with seeded(derive(job.dataset.seed, "dataset")):
-        dataset = made(generator(job.dataset.seed, "data"), **job.dataset.values)
-    spec = getattr(dataset, "spec", None)
-    if not isinstance(spec, DataSpec):
-        raise NnexpError(f"dataset '{job.dataset.name}' must set self.spec to a DataSpec.")
-    for name in ("train", "val", "test"):
-        check_split(name, getattr(dataset, name, ()), spec)
-    return dataset

@@ -34,13 +34,12 @@ class Writer:
         run: the directory, locked by the caller.
         lane: what is trained; its state is set from the checkpoint.
         fingerprint: of the job.
-        path: how the numbers are made, "solo" for a lane trained on its own.
-        notes: what the plugins had to say when they were made; shown with the results.
     """
 
-    def __init__(self, run: Run, lane: Lane, fingerprint: str, *, path: str, notes: list[str]) -> None:
+    def __init__(self, run: Run, lane: Lane, fingerprint: str) -> None:
         self.run, self.lane, self.fingerprint = run, lane, fingerprint
-        self.is_fresh = True
+        self.is_fresh = self.is_open = True
+        self.notes: list[str] = []
         self._ending: dict[str, Any] | None = None
         self.started, self._flushed = time.time(), time.monotonic()
         evaluations = math.ceil(lane.trainer.max_steps / lane.trainer.eval_every)
@@ -52,15 +51,15 @@ class Writer:
         if facts["status"] == "new":
             self.metrics.restart()  # killed, or its disk full, before it began
         resumed = [*facts["resumed_from"], self._resume()] if facts["status"] != "new" else []
+        self.path: str | None = facts.get("path")  # a resume keeps it
         self.events = self._new_events()
         self._update(
             **provenance(str(lane.weights.vector.device)),
             status="running",
-            path=path,
             parameters=lane.num_weights,
             resumed_from=resumed,
             started=now(),
-            notes=notes,
+            notes=[],
             error=None,
         )
 
@@ -88,6 +87,17 @@ class Writer:
         """A bounded number of steps become points: those with layer norms, and enough of those with an evaluation."""
         is_evaluation = "val/loss" in row and step % self._evaluation_stride == 0
         return is_evaluation or "lr" in row or "test/loss" in row
+
+    def note(self, *texts: str) -> None:
+        """Keep what is worth knowing beside the numbers; it is shown with the results."""
+        self.notes += texts
+        if texts:
+            self.run.write(notes=self.notes)
+
+    def begin(self, path: str) -> None:
+        """Record how the numbers are made."""
+        self.path = path
+        self.run.write(path=path)
 
     def rows(self, rows: Rows) -> None:
         """Record rows; written at the next flush or checkpoint."""
@@ -130,13 +140,13 @@ class Writer:
 
     def halt(self) -> None:
         """End here; the same command goes on from the last checkpoint."""
-        self._close(status="interrupted")
+        self._end_at_once(status="interrupted")
 
     def fail(self, error: BaseException) -> None:
         """Close a run that raised. Where even that cannot be written (a full disk), run.json says `running`,
         its lock is free, and the same command goes on from the last checkpoint.
         """
-        for attempt in (self._close, self._update):
+        for attempt in (self._end_at_once, self._update):
             try:
                 attempt(status="failed", error=describe(error))
                 return
@@ -150,11 +160,12 @@ class Writer:
         save(self.run.path / MODEL, content)
 
     def _end(self, *, status: str, **facts: Any) -> None:
+        self.close()
         self.events.session_end(status)
         self.flush()
         self._ending = {"status": status, "ended": now(), **facts}
 
-    def _close(self, *, status: str, **facts: Any) -> None:
+    def _end_at_once(self, *, status: str, **facts: Any) -> None:
         self._end(status=status, **facts)
         self.say_end()
 
@@ -167,6 +178,10 @@ class Writer:
         """Write into run.json how the run ended."""
         ending, self._ending = self._ending or {}, None
         self._update(**ending)
+
+    def close(self) -> None:
+        """Record nothing more. The run goes on from its last checkpoint where it did not end."""
+        self.is_open = False
 
     def _update(self, **facts: Any) -> None:
         seconds = round(self._seconds + time.time() - self.started, 3)

@@ -21,7 +21,7 @@ def test_planning_writes_nothing_and_keeps_the_order(registry, tmp_path: Path) -
 
 def test_the_runs_of_a_cohort_are_made_at_once_and_those_that_are_there_are_kept(registry, tmp_path: Path) -> None:
     jobs = compose_jobs([f"runs='{tmp_path / 'runs'}'", "seed=0,1,2"], registry, multirun=True)
-    cohort = [planned for (planned,) in plan(jobs, registry)]
+    (cohort,) = plan(jobs, registry)
     there = cohort[1].run
     make_runs(cohort)
     assert cohort[1].found is there

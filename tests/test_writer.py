@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from nnexp.checkpoint import LAST, load
+from nnexp.create import create_all
 from nnexp.errors import Diverged
 from nnexp.metrics import WAITING_BYTES, Rows, read_rows
-from nnexp.record import Run, create_all
+from nnexp.record import Run
 from nnexp.writer import Writer, seal
 
 FINAL = {"train/loss": 0.1, "val/loss": 0.2, "test/loss": 0.3}
@@ -30,7 +31,7 @@ def writers(make_job, make_lane, tmp_path: Path) -> Callable[[int], list[Writer]
         runs = create_all((replace(job, settings=settings), fingerprint) for fingerprint in digits)
         for run in runs.values():
             run.lock()
-        return [Writer(run, lane, fingerprint, path="solo", notes=[]) for fingerprint, run in runs.items()]
+        return [Writer(run, lane, fingerprint) for fingerprint, run in runs.items()]
 
     return make
 
