@@ -28,7 +28,7 @@ from nnexp.registry import Registry
 from nnexp.seeding import apply, capture
 from nnexp.stop import Stop
 from nnexp.training import Training, finish, guarded
-from nnexp.writer import Writer, describe
+from nnexp.writer import Writer, describe, seal
 
 
 @dataclass(kw_only=True)
@@ -63,6 +63,7 @@ class Fit:
         for planned in cohort:
             planned.run.heartbeat()
         pending = [writer for writer in opened if guarded(writer, self.stop, partial(_start, writer))]
+        seal(list(opened))
         left = set(pending)
         for part in Assembly(pending, self.stop, self.progress).parts():
             left -= set(part.writers)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from nnexp.create import refer
 from nnexp.errors import RecordError
 from nnexp.heap import kept
-from nnexp.plan import Cohort, Planned
-from nnexp.record import refer
+from nnexp.plan import Cohort, Planned, make_runs
 from nnexp.registry import Registry
 from nnexp.stop import Stop
 from nnexp.tell import tell
@@ -86,6 +86,7 @@ class Launcher:
         progress = Progress(label, first.trainer.values.get("max_steps", 0), self.quiet)
         held: Cohort = []
         try:
+            make_runs(cohort)
             held += (planned for planned in cohort if _is_held(planned))
             left = [planned for planned in held if not planned.is_done]  # another process may just have finished one
             if left:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nnexp.errors import ConfigError
-from nnexp.plan import plan
+from nnexp.plan import make_runs, plan
 from nnexp.sweeper import compose_jobs
 
 
@@ -17,6 +17,16 @@ def test_planning_writes_nothing_and_keeps_the_order(registry, tmp_path: Path) -
     assert [planned.job.settings.seed for planned in cohort] == [3, 1, 2]
     assert not any(planned.is_done for planned in cohort)
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_runs_of_a_cohort_are_made_at_once_and_those_that_are_there_are_kept(registry, tmp_path: Path) -> None:
+    jobs = compose_jobs([f"runs='{tmp_path / 'runs'}'", "seed=0,1,2"], registry, multirun=True)
+    (cohort,) = plan(jobs, registry)
+    there = cohort[1].run
+    make_runs(cohort)
+    assert cohort[1].found is there
+    assert [planned.run.read()["fingerprint"] for planned in cohort] == [planned.fingerprint for planned in cohort]
+    assert len({planned.run.path for planned in cohort}) == 3
 
 
 def test_a_finished_run_is_found_again_wherever_it_lies(registry, train, tmp_path: Path) -> None:
