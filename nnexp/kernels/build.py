@@ -19,7 +19,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("recurrent.cpp")
+SOURCES = [Path(__file__).with_name(name) for name in ("recurrent.cpp", "products.h", "vectors.h")]
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 SECONDS = 60.0
 
@@ -67,7 +67,7 @@ def _check_owner(path: Path) -> None:
 
 
 def _load(compiler: list[str], folder: Path) -> ctypes.CDLL:
-    source = SOURCE.read_bytes()
+    source = b"".join(path.read_bytes() for path in SOURCES)
     about = _run([*compiler, *FLAGS, "-E", "-dM", "-x", "c++", os.devnull])  # its version, and this processor
     key = _digest(source + about + repr((compiler, FLAGS)).encode())
     for path in sorted(folder.glob(f"recurrent-{key}-*.so")):
@@ -83,7 +83,7 @@ def _compile(compiler: list[str], key: str, folder: Path) -> Path:
     handle, made = tempfile.mkstemp(suffix=".so", prefix="unfinished-", dir=folder)
     os.close(handle)
     try:
-        _run([*compiler, *FLAGS, "-shared", "-fPIC", "-o", made, str(SOURCE)])
+        _run([*compiler, *FLAGS, "-shared", "-fPIC", "-o", made, str(SOURCES[0])])
         path = folder / _name(key, Path(made).read_bytes())
         Path(made).chmod(0o700)
         Path(made).replace(path)
