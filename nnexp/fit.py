@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from nnexp.assemble import Assembly, Part
 from nnexp.datasets import Datasets
 from nnexp.errors import NnexpError
 from nnexp.lane import Lane
+from nnexp.memory import freed_memory_kept
 from nnexp.metrics import Rows
 from nnexp.plan import Cohort, Planned
 from nnexp.progress import Progress
@@ -88,7 +89,8 @@ class Fit:
         settings = part.writers[0].lane.job.settings
         module = self.training(part.engine, part.writers, self.stop, self.progress, self.chunk)
         try:
-            _trainer(device, settings.precision).fit(module, itertools.repeat(0))
+            with freed_memory_kept() if len(part.writers) > 1 else nullcontext():
+                _trainer(device, settings.precision).fit(module, itertools.repeat(0))
         except BaseException as error:
             module.error = error
         live = list(module.writers.values())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -44,9 +46,26 @@ def _layer(*arguments: Any) -> tuple[Layer, bool]:
     return Layer(*tensors, *arguments[6:]), is_alone
 
 
+_only_plain: list[bool] = []
+
+
+@contextmanager
+def only_plain() -> Iterator[None]:
+    """In the block, torch's operations alone: the last digits of a run that began with them stay what they would be."""
+    _only_plain.append(True)
+    try:
+        yield
+    finally:
+        _only_plain.pop()
+
+
+def is_compiled(device: torch.device) -> bool:
+    """Whether the operation is carried out by the compiled kernel on this device."""
+    return not _only_plain and device.type == "cpu" and library()[0] is not None
+
+
 def _kernel(layer: Layer) -> Any:
-    is_compiled = layer.x.device.type == "cpu" and library()[0] is not None
-    return compiled if is_compiled else plain
+    return compiled if is_compiled(layer.x.device) else plain
 
 
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
