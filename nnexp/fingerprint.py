@@ -20,17 +20,10 @@ from nnexp.errors import ConfigError
 from nnexp.registry import PACKAGE, Registry, parse
 
 # The modules of nnexp that decide a run's numbers. The others may change and a finished run stays valid.
-NUMERIC: tuple[str, ...] = (
-    "data",
-    "datasets",
-    "feed",
-    "init",
-    "kernels/cells",
-    "kernels/compiled",
-    "kernels/layer",
-    "kernels/op",
+NUMERIC = (
+    *("data", "datasets", "feed", "init", "lane", "recurrent", "seeding", "spec", "stack", "traced", "update", "views"),
+    *("weights", "kernels/cells", "kernels/compiled", "kernels/layer", "kernels/op", "kernels/plain"),
 )
-NUMERIC += ("kernels/plain", "lane", "recurrent", "seeding", "spec", "stack", "traced", "update", "views", "weights")
 KERNELS = ("recurrent.cpp", "products.h", "vectors.h")
 
 

@@ -45,57 +45,55 @@ def relative(one: list[float], other: list[float]) -> torch.Tensor:
 
 
 @every_pair
-def test_a_lane_begins_with_the_weights_and_the_batches_of_the_run_alone(
+def test_in_float64_weights_batches_and_losses_are_those_of_the_run_alone(
     make_stack, make_lane, dataset: str, model: str
 ) -> None:
-    stack = make_stack(small(dataset, model), [0, 1])
-    for k, seed in enumerate((0, 1)):
-        alone = make_lane(*small(dataset, model), f"seed={seed}")
-        assert torch.equal(stack.weights[k], alone.weights.vector)
-        for mine, theirs in zip(stack.feed.take(1, 60), alone.batches.take(1, 60), strict=True):
-            assert all(torch.equal(t[k], other) for t, other in zip(mine, theirs, strict=True))
-
-
-@every_pair
-def test_in_float64_the_losses_are_those_of_the_run_alone(make_stack, make_lane, dataset: str, model: str) -> None:
     overrides = [*small(dataset, model), "precision=64"]
     stack = make_stack(overrides, [0, 1])
+    alone = [make_lane(*overrides, f"seed={seed}") for seed in (0, 1)]
+    for k, lane in enumerate(alone):
+        assert torch.equal(stack.weights[k], lane.weights.vector)
+        for mine, theirs in zip(stack.feed.take(1, 40), lane.batches.take(1, 40), strict=True):
+            assert all(torch.equal(t[k], other) for t, other in zip(mine, theirs, strict=True))
     outcomes = stack.advance(100)
-    for seed, lane in enumerate(stack.lanes):
-        alone = make_lane(*overrides, f"seed={seed}")
-        assert relative(outcomes[lane].losses, alone.advance(100).losses).max() < 1e-10
-        assert stack.evaluate("val")[lane] == pytest.approx(alone.evaluate("val"), rel=1e-9)
+    for mine, lane in zip(stack.lanes, alone, strict=True):
+        assert relative(outcomes[mine].losses, lane.advance(100).losses).max() < 1e-10
+        assert stack.evaluate("val")[mine] == pytest.approx(lane.evaluate("val"), rel=1e-9)
 
 
-@every_pair
-def test_in_float32_the_losses_of_the_median_lane_are_close(make_stack, make_lane, dataset: str, model: str) -> None:
-    stack = make_stack(small(dataset, model), [0, 1, 2])
-    outcomes = stack.advance(50)
-    errors = []
-    for seed, lane in enumerate(stack.lanes):
-        alone = make_lane(*small(dataset, model), f"seed={seed}").advance(50)
-        errors.append(relative(outcomes[lane].losses, alone.losses).max())
-        assert outcomes[lane].sparse.keys() == alone.sparse.keys()
-        assert outcomes[lane].sparse[1] == pytest.approx(alone.sparse[1], rel=1e-3)
-    assert sorted(errors)[1] < 1e-4
-
-
-def numbers(stack: Stack, lane: Lane, steps: int) -> tuple[object, ...]:
-    """All that a lane has after some steps, to the last bit."""
-    rows = stack.advance(steps)[lane]
+def numbers(stack: Stack, lane: Lane) -> tuple[object, ...]:
+    """All that a lane has after ten steps, to the last bit."""
+    rows = stack.advance(10)[lane]
     state = lane.state()
     tensors = [*state["weights"].values(), *state["optimizer"].values()]
     return rows.losses, rows.norms, rows.sparse, [t.tolist() for t in tensors], stack.evaluate("val")[lane]
 
 
 @every_pair
-@pytest.mark.parametrize("precision", [32, 64])
-def test_a_lane_is_the_same_to_the_last_bit_in_every_stack(make_stack, dataset, model, precision) -> None:
-    overrides = [*small(dataset, model), f"precision={precision}"]
+def test_in_float32_a_lane_is_the_same_in_every_stack_and_near_the_run_alone(
+    make_stack, make_lane, dataset: str, model: str
+) -> None:
+    stack = make_stack(small(dataset, model), [0, 1, 2])
+    found = numbers(stack, stack.lanes[2])
+    for seeds, place in (([2], 0), ([4, 2, 3, 5, 6, 7, 8], 1)):
+        other = make_stack(small(dataset, model), seeds)
+        assert numbers(other, other.lanes[place]) == found
+    outcomes = stack.advance(50)
+    errors = []
+    for seed, lane in enumerate(stack.lanes):
+        alone = make_lane(*small(dataset, model), f"seed={seed}").advance(50)
+        errors.append(relative(outcomes[lane].losses, alone.losses[10:]).max())
+        assert outcomes[lane].sparse[50] == pytest.approx(alone.sparse[50], rel=1e-2)
+    assert sorted(errors)[1] < 1e-4
+
+
+@pytest.mark.parametrize("model", REGISTRY.names("model"))
+def test_in_float64_a_lane_is_the_same_in_every_stack(make_stack, model: str) -> None:
+    overrides = [*small("edges", model), "precision=64"]
     found = []
-    for seeds, place in (([7, 3], 0), ([7], 0), ([1, 2, 7], 2), ([3, 1, 2, 4, 5, 7, 8, 9, 10, 11, 12], 5)):
+    for seeds, place in (([7, 3], 0), ([7], 0), ([3, 1, 2, 4, 5, 7, 8, 9, 10, 11, 12], 5)):
         stack = make_stack(overrides, seeds)
-        found.append(numbers(stack, stack.lanes[place], 12))
+        found.append(numbers(stack, stack.lanes[place]))
     assert all(each == found[0] for each in found[1:])
 
 
