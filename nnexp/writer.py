@@ -78,7 +78,7 @@ class Writer:
         """An event file that says what metrics.csv says, and nothing else."""
         events = Events(self.run.path)
         events.session_start(self.lane.job.flat(), self.started)
-        if self.lane.step > 0:
+        if not self.is_fresh:
             events.scalars((step, row) for step, row in read_rows(self.metrics.path) if self._is_point(step, row))
         events.flush()
         return events

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from nnexp.checkpoint import LAST, load
 from nnexp.create import create_all
@@ -71,6 +72,20 @@ def test_rows_wait_until_they_are_many_and_a_checkpoint_names_what_is_on_disk(wr
     writer.rows(rows(11, WAITING_BYTES // 10))
     assert path.stat().st_size > WAITING_BYTES
     assert len(read_rows(path)) == 10 + WAITING_BYTES // 10
+
+
+def test_a_run_stopped_before_its_first_update_goes_on_with_the_points_it_had(writers) -> None:
+    (writer,) = writers(1)
+    writer.rows(Rows(1, [], [], {0: {"val/loss": 0.5}}))
+    writer.interrupt()
+    resumed = Writer(writer.run, writer.lane, writer.fingerprint)
+    resumed.rows(Rows(1, [0.25], [1.0], {1: {"lr": 0.1}}))
+    resumed.flush()
+    accumulator = EventAccumulator(str(writer.run.path))
+    accumulator.Reload()
+    points = {tag: [(p.step, p.value) for p in accumulator.Scalars(tag)] for tag in ("val/loss", "train/loss")}
+    assert points == {"val/loss": [(0, 0.5)], "train/loss": [(1, 0.25)]}
+    assert [step for step, _ in read_rows(writer.metrics.path)] == [0, 1]
 
 
 def test_rows_that_could_not_be_written_are_written_when_they_can(writers) -> None:
