@@ -102,6 +102,13 @@ def test_a_whole_command_is_compared_with_imports_and_loops(tmp_path: Path) -> N
     assert all(float(row["median"]) > 0 and row["path"] for row in rows)
 
 
+def test_a_long_command_is_scaled_from_two_shorter_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--cold-steps", "4000", "--cold-most-steps", "40", "--lightning-steps", "0"]
+    ours, *_ = rows_of(["--part", "cold", *more], tmp_path)
+    assert (ours["what"], ours["scaled"]) == ("ours, 4000 steps", "ours, 4000 steps, from commands of 20 and 40 steps")
+    assert "scaled: ours, 4000 steps, from commands of 20 and 40 steps" in capsys.readouterr().out
+
+
 def test_cost_and_memory_are_measured_at_each_size(tmp_path: Path) -> None:
     arguments = ["--part", "c", "--axes", "lanes", "--most-lanes", "2", "--steps", "70"]
     rows = rows_of(arguments, tmp_path)
