@@ -193,6 +193,7 @@ def test_the_picture_names_its_axes_with_units_and_shows_every_case() -> None:
     assert [label.get_text() for label in speed.get_yticklabels()] == ["moons mlp", "edges vit"]
     assert speed.get_xlabel() == "times faster to train 64 jobs"
     assert (cost.get_xlabel(), cost.get_ylabel()) == ("lanes in the sweep", "time of a lane and update (µs)")
+    assert cost.get_ylim()[1] / cost.get_ylim()[0] >= 9.99
     assert [text.get_text() for text in cost.get_legend().get_texts()] == ["moons mlp", "pattern lstm"]
 
 
