@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -34,12 +34,14 @@ def differing(lanes: Sequence[Lane]) -> set[Place]:
     return {place for place in set().union(*attributes) if len({each.get(place) for each in attributes}) > 1}
 
 
-def group(lanes: Sequence[Lane], read: set[Place]) -> list[list[Lane]]:
-    """Lanes whose modules have the same shapes, and the same values of the attributes that a forward pass reads."""
+def group(lanes: Sequence[Lane], read: set[Place], progress: Mapping[Lane, Any]) -> list[list[Lane]]:
+    """Lanes that are as far as each other, and whose modules have the same shapes and the same values of the attributes
+    that a forward pass reads.
+    """
     groups: dict[Any, list[Lane]] = {}
     for lane in lanes:
         attributes = attributes_of(lane.module)
-        key = (_shapes(lane), *(attributes.get(place) for place in sorted(read)))
+        key = (progress[lane], _shapes(lane), *(attributes.get(place) for place in sorted(read)))
         groups.setdefault(key, []).append(lane)
     return list(groups.values())
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from nnexp.alike import Place, agrees, differing, group, obstacle, watched
 from nnexp.capacity import lanes_that_fit
 from nnexp.errors import cut
+from nnexp.kernels import only_plain
 from nnexp.lane import FirstStep, Lane
 from nnexp.progress import Progress
 from nnexp.stack import Stack
@@ -19,7 +22,7 @@ from nnexp.stop import Stop
 from nnexp.training import Alone, Engine, guarded
 from nnexp.writer import Writer
 
-SOLO, STACKED = "solo", "stacked"
+SOLO, STACKED, COMPILED = "solo", "stacked", "stacked-compiled"  # how a run's numbers are made
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Assembly:
         self.alone: list[Writer] = []
         self.reasons: Counter[str] = Counter()
         self.first: dict[Lane, FirstStep] = {}
+        self.read: set[Place] = set()
 
     def parts(self) -> Iterator[Part]:
         """One after the other, so that no two stacks are in memory at once."""
@@ -50,20 +54,22 @@ class Assembly:
         self.alone += [writer for writer in self.writers if writer not in together]
         groups = self._groups(together)
         for members in groups:
-            if len(members) == 1 and len(groups) > 1 and members[0].path != STACKED:
+            if len(members) == 1 and len(groups) > 1 and self.read and members[0].path is None:
                 self._set_aside(members, "its forward pass reads a value that no other lane has")
-            else:
+                continue
+            # A resume keeps the path, on a machine that now has a compiler too.
+            with only_plain() if any(writer.path == STACKED for writer in members) else nullcontext():
                 yield from self._stacks(members)
         for reason, count in self.reasons.items():
             self.progress.say(f"{count} of {len(self.writers)} lanes train one by one: {reason}")
         for writer in self.alone:
-            writer.begin(SOLO)
-            yield Part(Alone(writer.lane), [writer])
+            if guarded(writer, self.stop, partial(writer.begin, SOLO)):
+                yield Part(Alone(writer.lane), [writer])
 
     def _together(self) -> list[Writer]:
         """The lanes to stack where they can be: those that were, and fresh ones where there are several."""
-        chosen = [writer for writer in self.writers if writer.path in (STACKED, None)]
-        is_stack = any(writer.path == STACKED for writer in chosen)
+        chosen = [writer for writer in self.writers if writer.path != SOLO]
+        is_stack = any(writer.path is not None for writer in chosen)
         wanted = len(chosen) > 1 and chosen[0].lane.job.settings.stack
         return chosen if wanted or is_stack else []
 
@@ -71,17 +77,16 @@ class Assembly:
         self.alone += writers
         self.reasons[reason] += len(writers)
         for writer in writers:
-            writer.notes.append(f"trained alone, not in a stack: {reason}")
+            writer.note(f"trained alone, not in a stack: {reason}")
 
     def _groups(self, writers: list[Writer]) -> list[list[Writer]]:
         """Those that can be stacked, by what they must have in common. A lane whose first step raises fails here."""
         places = differing([writer.lane for writer in writers])
-        read: set[Place] = set()
         able = []
         for writer in writers:
 
             def look(lane: Lane = writer.lane) -> bool:
-                with watched(lane.module, places, read):
+                with watched(lane.module, places, self.read):
                     self.first[lane] = lane.first_step()
                 return True
 
@@ -92,7 +97,8 @@ class Assembly:
             else:
                 able.append(writer)
         owners = {writer.lane: writer for writer in able}
-        return [[owners[lane] for lane in lanes] for lanes in group(list(owners), read)]
+        groups = group(list(owners), self.read, {writer.lane: (writer.path, writer.lane.step) for writer in able})
+        return [[owners[lane] for lane in lanes] for lanes in groups]
 
     def _stacks(self, writers: list[Writer]) -> Iterator[Part]:
         """As few stacks as memory allows, of even sizes."""
@@ -124,9 +130,13 @@ class Assembly:
             if not writers:
                 return
             stack = Stack([writer.lane for writer in writers], lambda: self.stop.requested)
+        path = COMPILED if stack.is_compiled else STACKED
+        begun = [writer for writer in writers if guarded(writer, self.stop, partial(writer.begin, path))]
         for writer in writers:
-            writer.begin(STACKED)
-        yield Part(stack, writers)
+            if writer not in begun:
+                stack.release(writer.lane)
+        if begun:
+            yield Part(stack, begun)
 
 
 def is_out_of_memory(error: Exception) -> bool:

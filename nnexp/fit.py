@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from nnexp.assemble import Assembly, Part
 from nnexp.datasets import Datasets
 from nnexp.errors import NnexpError
 from nnexp.lane import Lane
+from nnexp.memory import freed_memory_kept
 from nnexp.metrics import Rows
 from nnexp.plan import Cohort, Planned
 from nnexp.progress import Progress
@@ -28,7 +29,7 @@ from nnexp.registry import Registry
 from nnexp.seeding import apply, capture
 from nnexp.stop import Stop
 from nnexp.training import Training, finish, guarded
-from nnexp.writer import Writer, describe
+from nnexp.writer import Writer, describe, seal
 
 
 @dataclass(kw_only=True)
@@ -63,6 +64,7 @@ class Fit:
         for planned in cohort:
             planned.run.heartbeat()
         pending = [writer for writer in opened if guarded(writer, self.stop, partial(_start, writer))]
+        seal(list(opened))
         left = set(pending)
         for part in Assembly(pending, self.stop, self.progress).parts():
             left -= set(part.writers)
@@ -87,7 +89,8 @@ class Fit:
         settings = part.writers[0].lane.job.settings
         module = self.training(part.engine, part.writers, self.stop, self.progress, self.chunk)
         try:
-            _trainer(device, settings.precision).fit(module, itertools.repeat(0))
+            with freed_memory_kept() if len(part.writers) > 1 else nullcontext():
+                _trainer(device, settings.precision).fit(module, itertools.repeat(0))
         except BaseException as error:
             module.error = error
         live = list(module.writers.values())
@@ -117,7 +120,7 @@ class Fit:
                 warnings.simplefilter("always")
                 lane = Lane(planned.job, self.registry, device, lambda: self.stop.requested, self.datasets)
             writer = Writer(planned.run, lane, planned.fingerprint)
-            writer.notes += [str(warning.message) for warning in caught if warning.category is UserWarning]
+            writer.note(*(str(warning.message) for warning in caught if warning.category is UserWarning))
             if not writer.is_fresh:
                 self.progress.say(f"goes on from step {lane.step}")
             return writer

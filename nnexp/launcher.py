@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from nnexp.create import refer
 from nnexp.errors import RecordError
 from nnexp.heap import kept
-from nnexp.plan import Cohort, Planned
-from nnexp.record import refer
+from nnexp.plan import Cohort, Planned, make_runs
 from nnexp.registry import Registry
 from nnexp.stop import Stop
 from nnexp.tell import tell
@@ -46,7 +46,15 @@ class Launcher:
                 continue
             begun += self._refer([planned for planned in cohort if planned.is_done])
             if left:
-                begun += self._refer(self._train(left, is_sweep))
+                label = self._label(cohort) if is_sweep else left[0].job.label
+                try:
+                    self._train(left, label)
+                except (RecordError, OSError) as error:
+                    tell(f"{label}: {error}")
+                trained = self._refer([planned for planned in left if planned.found is not None])
+                if is_sweep and not self.quiet:
+                    tell_ends(trained, label)
+                begun += trained
             self.num_seen += len(cohort)
         missing = self.num_jobs - len(begun)
         if missing and self.stop.requested:
@@ -54,19 +62,19 @@ class Launcher:
         return sorted(begun, key=lambda planned: planned.number)
 
     def _refer(self, cohort: Cohort) -> Cohort:
-        """Those of a cohort that have a run; where it lies under another experiment, theirs says so."""
+        """Those of a cohort whose run is there; where it lies under another experiment, theirs says so."""
         begun = []
         for planned in cohort:
             try:
-                if planned.found is not None:
-                    refer(planned.job, planned.found)
-                    begun.append(planned)
+                planned.run.read()
+                refer(planned.job, planned.run)
+                begun.append(planned)
             except (RecordError, OSError) as error:  # this job's directory; the others have their own
                 tell(f"{planned.job.label}: left out: {error}")
         return begun
 
-    def _train(self, cohort: Cohort, is_sweep: bool) -> Cohort:
-        """Train jobs that are not done, holding the locks of their directories; gives those that have one."""
+    def _train(self, cohort: Cohort, label: str) -> None:
+        """Train jobs that are not done, holding the locks of their directories."""
         with kept("nnexp.fit"):
             from nnexp.datasets import Datasets  # imports torch, and the next Lightning: only when something trains
             from nnexp.fit import Fit, torch_device
@@ -75,10 +83,10 @@ class Launcher:
         self.datasets = self.datasets or Datasets()
         first = cohort[0].job
         torch_device(first.settings.device)  # before a directory is made
-        label = self._label(cohort) if is_sweep else first.label
         progress = Progress(label, first.trainer.values.get("max_steps", 0), self.quiet)
         held: Cohort = []
         try:
+            make_runs(cohort)
             held += (planned for planned in cohort if _is_held(planned))
             left = [planned for planned in held if not planned.is_done]  # another process may just have finished one
             if left:
@@ -88,9 +96,6 @@ class Launcher:
             progress.close()
             for planned in held:
                 planned.run.unlock()
-        if is_sweep and not self.quiet:
-            tell_ends(held, label)
-        return [planned for planned in cohort if planned.found is not None]
 
     def _label(self, cohort: Cohort) -> str:
         """Which jobs of the sweep these are, and which they are all together."""

@@ -1,4 +1,4 @@
-"""metrics.csv: one row per step, appended in bulk, cut back to a checkpoint on resume."""
+"""metrics.csv: one row per step, written in bulk, cut back to a checkpoint on resume."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import csv
 import hashlib
 import math
 import operator
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from nnexp.files import open_plain, write_at
+
+WAITING_BYTES = 1 << 16
 
 
 @dataclass
@@ -57,7 +60,8 @@ class Rows:
 
 
 class Metrics:
-    """The full-resolution record of one run.
+    """The full-resolution record of one run. Rows wait in memory until they are flushed, or many; the file is open
+    only while it is written.
 
     Row s holds `train/loss` and `grad_norm` of the batch of update s, before it; `val/*` after it. Row 0 is the
     evaluation before training. A column without a number in a row is empty there.
@@ -73,60 +77,60 @@ class Metrics:
         self.columns = columns
         self.format = f"%.{digits}g"
         self._dense = f"%d,{self.format},{self.format}{',' * (len(columns) - 2)}\n"
-        # Never through a link: a directory from somebody else must not lead to another file.
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
-        self._file = os.fdopen(handle, "rb+", buffering=0)
-        self.cut(os.fstat(handle).st_size)
+        self._waiting: list[str] = []
+        self._num_waiting = 0
+        with open_plain(path, create=True) as file:
+            content = file.read()
+        self.size, self._hash = len(content), hashlib.sha256(content)
         if self.size == 0:
             self.restart()
 
     def restart(self) -> None:
         """Forget everything."""
         self.cut(0)
-        self._write(",".join(["step", *self.columns]) + "\n")
+        self._add(",".join(["step", *self.columns]) + "\n")
 
     def append(self, rows: Rows) -> None:
-        """Add rows; on disk in full before the next checkpoint refers to them."""
+        """Add rows."""
         steps = range(rows.first, rows.first + len(rows))
         dense = map(self._dense.__mod__, zip(steps, rows.losses, rows.norms, strict=True))
         before = {step: "" for step in rows.sparse if step < rows.first}
         lines = before | dict(zip(steps, dense, strict=True))
         lines |= {step: self._line(step, rows.row(step)) for step in rows.sparse}
-        if lines:
-            self._write("".join(lines.values()))
+        self._add("".join(lines.values()))
+        if self._num_waiting > WAITING_BYTES:
+            self.flush()
 
     def _line(self, step: int, row: dict[str, float]) -> str:
         """A row with more than a loss and a norm."""
         cells = [self.format % row[name] if name in row else "" for name in self.columns]
         return f"{step},{','.join(cells)}\n"
 
-    def _write(self, text: str) -> None:
-        data = memoryview(text.encode())
-        while data:
-            written = self._file.write(data)
-            self._hash.update(data[:written])
-            data = data[written:]
-            self.size += written
+    def _add(self, text: str) -> None:
+        self._waiting.append(text)
+        self._num_waiting += len(text)
 
-    def sync(self) -> tuple[int, str]:
-        """Put all rows on disk; gives the size of the file and the hash of its content, for a checkpoint."""
-        os.fsync(self._file.fileno())
+    def flush(self) -> tuple[int, str]:
+        """Write the rows that wait; gives the size of the file and the hash of its content, for a checkpoint."""
+        data = "".join(self._waiting).encode()
+        if data:
+            self.size = write_at(self.path, self.size, data)
+            self._hash.update(data)
+            self._waiting, self._num_waiting = [], 0
         return self.size, self._hash.hexdigest()
 
     def holds(self, size: int, digest: str) -> bool:
         """Whether the file begins with the content that a checkpoint was made with."""
-        self._file.seek(0)
-        return hashlib.sha256(self._file.read(size)).hexdigest() == digest
+        with open_plain(self.path) as file:
+            return hashlib.sha256(file.read(size)).hexdigest() == digest
 
     def cut(self, size: int) -> None:
-        """Forget what was written after a checkpoint."""
-        self._file.truncate(size)
-        self._file.seek(0)
-        self._hash = hashlib.sha256(self._file.read())
-        self.size = self._file.seek(0, os.SEEK_END)
-
-    def close(self) -> None:
-        self._file.close()
+        """Forget what came after a checkpoint."""
+        with open_plain(self.path) as file:
+            file.truncate(size)
+            content = file.read()
+        self.size, self._hash = len(content), hashlib.sha256(content)
+        self._waiting, self._num_waiting = [], 0
 
 
 def read_rows(path: Path) -> list[tuple[int, dict[str, float]]]:

@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nnexp.config import Choice, Job
+from nnexp.create import Index, create, create_all, experiment_folder
 from nnexp.fingerprint import fingerprint
 from nnexp.place import check_writable, index
-from nnexp.record import ENDED, Index, Run, create, experiment_folder
+from nnexp.record import ENDED, Run
 from nnexp.registry import Registry
 
 
@@ -42,6 +43,14 @@ Cohort = list[Planned]
 
 MOST_LANES = 512
 LANE_VALUES = ("lr", "weight_decay", "clip_norm")  # of a trainer, whose update is given these and nothing else by lane
+
+
+def make_runs(cohort: Cohort) -> None:
+    """Make the run directories that are not there, all at once; `run` tries again where one cannot be made."""
+    missing = [item for item in cohort if item.found is None]
+    made = create_all((item.job, item.fingerprint) for item in missing)
+    for item in missing:
+        item.found = made.get(item.fingerprint)
 
 
 def plan(jobs: list[Job], registry: Registry) -> list[Cohort]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from nnexp.data import MOST_EVALUATED, metric_names, total
 from nnexp.errors import Diverged
 from nnexp.feed import Feed
+from nnexp.kernels import is_compiled
 from nnexp.lane import Lane
 from nnexp.metrics import Rows
 from nnexp.traced import Stacked
@@ -76,6 +77,12 @@ class Stack:
         for k, lane in reversed(list(enumerate(rows))):
             for name, stacked in self.fixed.items():
                 place(lane.module, name, stacked[k])
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether a kernel that was compiled on this machine has a part in the numbers."""
+        targets = [str(node.target) for node in self.run.graph.nodes]
+        return any(name.startswith("nnexp.") for name in targets) and is_compiled(self.weights.device)
 
     def first_step(self) -> tuple[Tensor, Tensor]:
         """Losses (K,) and gradients (K, P) of the next update, which is not made."""

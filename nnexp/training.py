@@ -15,7 +15,7 @@ from nnexp.lane import Lane
 from nnexp.metrics import Rows
 from nnexp.progress import Progress
 from nnexp.stop import Stop
-from nnexp.writer import Writer
+from nnexp.writer import Writer, seal
 
 CHUNK_SECONDS = 0.5
 FIRST_CHUNK = 20
@@ -110,11 +110,13 @@ class Training(pl.LightningModule):
         except BaseException as error:  # whose lane it is of, if of one, is found out after the fit
             self.error, self.trainer.should_stop = error, True
             return
+        writers = list(self.writers.values())
         for lane, outcome in outcomes.items():
             action = partial(self._record, self.writers[lane], outcome, evaluated.get(lane))
             if not guarded(self.writers[lane], self.stop, action):
                 del self.writers[lane]
                 self.engine.release(lane)
+        seal(writers)
         if self.fixed_chunk is None:
             rate = (self.engine.step - start) / max(1e-9, time.perf_counter() - began)
             self.chunk = max(1, min(int(rate * CHUNK_SECONDS), 2 * max(self.chunk, end - start)))
@@ -158,6 +160,6 @@ def guarded(writer: Writer, stop: Stop, action: Callable[[], bool]) -> bool:
 
 
 def finish(writer: Writer, last: dict[str, float]) -> None:
-    """Seal a lane at its last step, with the final metrics of all splits."""
+    """End a lane at its last step, with the final metrics of all splits."""
     evaluated = {name: value for name, value in last.items() if name.startswith(("val/", "test/"))}
     writer.finish(writer.lane.evaluate("train") | evaluated)

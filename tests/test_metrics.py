@@ -23,7 +23,7 @@ def test_a_column_without_a_number_is_empty_in_that_row(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path / "m.csv", [*PAIR, "lr", "val/loss"], 9)
     metrics.append(Rows(1, [], [], {0: {"val/loss": 0.5}}))
     metrics.append(Rows(1, [0.25, 0.125, 1e-10], [1.0, 2.0, math.inf], {2: {"val/loss": 0.75}}))
-    metrics.close()
+    metrics.flush()
     lines = ["step,train/loss,grad_norm,lr,val/loss", "0,,,,0.5", "1,0.25,1,,", "2,0.125,2,,0.75", "3,1e-10,inf,,", ""]
     assert (tmp_path / "m.csv").read_text().split("\n") == lines
 
@@ -35,7 +35,7 @@ def test_rows_in_bulk_are_what_they_are_one_by_one(tmp_path: Path, recorded: lis
     rows = Rows(1, losses, norms, {at: {"val/loss": losses[at - 1] / 3} for at in recorded})
     metrics = Metrics(tmp_path / "m.csv", [*PAIR, "lr", "val/loss"], digits)
     metrics.append(rows)
-    metrics.close()
+    metrics.flush()
     expected = io.StringIO()
     writer = csv.DictWriter(expected, ["step", *PAIR, "lr", "val/loss"], lineterminator="\n")
     writer.writeheader()
@@ -49,7 +49,7 @@ def test_numbers_come_back_bit_for_bit(tmp_path: Path, dtype: torch.dtype, digit
     numbers = torch.randn(2, 500, dtype=dtype) * torch.logspace(-30, 30, 500, dtype=dtype)
     metrics = Metrics(tmp_path / "m.csv", PAIR, digits)
     metrics.append(Rows(1, *numbers.tolist()))
-    metrics.close()
+    metrics.flush()
     read = [[row[name] for _, row in read_rows(tmp_path / "m.csv")] for name in PAIR]
     assert torch.equal(torch.tensor(read, dtype=dtype), numbers)
 
@@ -57,14 +57,14 @@ def test_numbers_come_back_bit_for_bit(tmp_path: Path, dtype: torch.dtype, digit
 def test_a_cut_forgets_what_came_after_and_goes_on_from_there(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path / "m.csv", PAIR, 9)
     metrics.append(step(1))
-    size, digest = metrics.sync()
+    size, digest = metrics.flush()
     metrics.append(step(2, 1.0))
     assert metrics.holds(size, digest)
     assert not metrics.holds(size - 1, digest)
     metrics.cut(size)
-    assert metrics.sync() == (size, digest)
+    assert metrics.flush() == (size, digest)
     metrics.append(step(3, 2.0))
-    metrics.close()
+    metrics.flush()
     assert read_rows(tmp_path / "m.csv") == [
         (1, {"train/loss": 0.0, "grad_norm": 0.0}),
         (3, {"train/loss": 2.0, "grad_norm": 4.0}),
@@ -75,7 +75,7 @@ def test_opening_again_appends_and_writes_no_second_head(tmp_path: Path) -> None
     for number in range(2):
         metrics = Metrics(tmp_path / "m.csv", PAIR, 9)
         metrics.append(step(number, float("nan")))
-        metrics.close()
+        metrics.flush()
     assert (tmp_path / "m.csv").read_text() == "step,train/loss,grad_norm\n0,nan,nan\n1,nan,nan\n"
 
 

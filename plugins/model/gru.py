@@ -10,10 +10,10 @@ old state. There is no forget gate, and so no `forget_bias`.
 
 from typing import Annotated, Literal
 
-from torch import Tensor, nn
+from torch import nn
 
 from nnexp import DataSpec, PerLane, Range, model
-from nnexp.recurrent import Recurrent, State
+from nnexp.recurrent import Recurrent
 
 
 @model
@@ -43,10 +43,3 @@ class GRU(Recurrent):
     ) -> None:
         options = {"batch_first": True, "bidirectional": bidirectional, "bias": bias}
         super().__init__(data, nn.GRU(data.channels, hidden_size, num_layers, **options), init, init_scale)
-
-    def cell(self, inputs: Tensor, recurrent: Tensor, state: State) -> State:
-        in_r, in_z, in_n = inputs.chunk(3, dim=-1)
-        re_r, re_z, re_n = recurrent.chunk(3, dim=-1)
-        z = (in_z + re_z).sigmoid()
-        n = (in_n + (in_r + re_r).sigmoid() * re_n).tanh()
-        return ((1 - z) * n + z * state[0],)

@@ -12,10 +12,10 @@ gates stand in the order (i, f, g, o) and each has two biases, whose sum counts.
 from typing import Annotated, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from nnexp import DataSpec, PerLane, Range, model
-from nnexp.recurrent import Recurrent, State
+from nnexp.recurrent import Recurrent
 
 
 @model
@@ -33,8 +33,6 @@ class LSTM(Recurrent):
         init: initial weights; torch is PyTorch's own draw, normal is N(0, 1/fan_in) with zero biases.
         init_scale: multiplies every weight matrix but the output's.
     """
-
-    num_states = 2
 
     def __init__(
         self,
@@ -62,8 +60,3 @@ class LSTM(Recurrent):
         for suffix in self.suffixes():
             self.core.get_parameter(f"bias_ih_{suffix}")[size : 2 * size] = forget_bias
             self.core.get_parameter(f"bias_hh_{suffix}")[size : 2 * size] = 0.0
-
-    def cell(self, inputs: Tensor, recurrent: Tensor, state: State) -> State:
-        i, f, g, o = (inputs + recurrent).chunk(4, dim=-1)
-        c = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
-        return o.sigmoid() * c.tanh(), c

@@ -8,10 +8,10 @@ logistic function. As in PyTorch there are two biases, whose sum counts.
 
 from typing import Annotated, Literal
 
-from torch import Tensor, nn
+from torch import nn
 
 from nnexp import DataSpec, PerLane, Range, model
-from nnexp.recurrent import Recurrent, State
+from nnexp.recurrent import Recurrent
 
 
 @model
@@ -43,7 +43,3 @@ class RNN(Recurrent):
     ) -> None:
         options = {"batch_first": True, "bidirectional": bidirectional, "bias": bias, "nonlinearity": nonlinearity}
         super().__init__(data, nn.RNN(data.channels, hidden_size, num_layers, **options), init, init_scale)
-
-    def cell(self, inputs: Tensor, recurrent: Tensor, state: State) -> State:
-        total = inputs + recurrent
-        return (total.tanh() if self.core.nonlinearity == "tanh" else total.relu(),)

@@ -1,0 +1,104 @@
+// Products of matrices that fit into the caches, in tiles that fit into the registers.
+
+#pragma once
+#include <initializer_list>
+#include <type_traits>
+
+#include "vectors.h"
+
+namespace {
+
+// Rows of all the numbers of a block, `gap` vectors apart.
+template <class T> struct Rows {
+    Vec<T>* first;
+    long gap;
+    Vec<T>* operator[](long i) const { return first + i * gap; }
+};
+
+// The sum over p of w[m * across + p * along] * x[p], for outputs m.
+template <class T> struct Term {
+    const T* w;
+    long across, along;
+    Rows<T> x;
+    long count;
+};
+
+// y[m] = start[m], or y[m] where that is null, + two terms
+template <class T, int M> inline void tile(Rows<T> y, const T* start, Term<T> one, Term<T> two) {
+    Vec<T> sums[M][PARTS];
+#pragma GCC unroll 16
+    for (int m = 0; m < M; m++)
+#pragma GCC unroll 16
+        for (int v = 0; v < PARTS; v++) sums[m][v] = start ? splat<T>(start[m]) : y[m][v];
+    for (const Term<T>* at : {&one, &two}) {
+        const Term<T>& term = *at;
+        const T* w = term.w;
+        const Vec<T>* x = term.x.first;
+        for (long p = 0; p < term.count; p++, w += term.along, x += term.x.gap)
+#pragma GCC unroll 16
+            for (int m = 0; m < M; m++)
+#pragma GCC unroll 16
+                for (int v = 0; v < PARTS; v++) sums[m][v] += w[m * term.across] * x[v];
+    }
+#pragma GCC unroll 16
+    for (int m = 0; m < M; m++)
+#pragma GCC unroll 16
+        for (int v = 0; v < PARTS; v++) y[m][v] = sums[m][v];
+}
+
+template <class T> void product(Rows<T> y, long count, const T* start, Term<T> one, Term<T> two = {}) {
+    long m = 0;
+    auto next = [&](auto size) {
+        for (; m + size.value <= count; m += size.value) {
+            tile<T, size.value>({y[m], y.gap}, start ? start + m : start, one, two);
+            one.w += size.value * one.across;
+            two.w += size.value * two.across;
+        }
+    };
+    next(std::integral_constant<int, TILE>{});
+    next(std::integral_constant<int, 4>{});
+    next(std::integral_constant<int, 1>{});
+}
+
+#if defined(__clang__)
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#endif
+
+// lanes 2i and 2i+1 of a, then of b, added
+template <class T> inline Vec<T> halves(Vec<T> a, Vec<T> b) {
+    constexpr int L = BYTES / sizeof(T);
+    Mask<T> even, odd;
+    for (int i = 0; i < L; i++) even[i] = 2 * i, odd[i] = 2 * i + 1;
+    return __builtin_shuffle(a, b, even) + __builtin_shuffle(a, b, odd);
+}
+
+// dw[m][n] += sum over positions and rows of d[position][m] * z[position][n]
+template <class T>
+void outer(T* dw, long M, long N, Rows<T> d, long d_step, Rows<T> z, long z_step, long positions) {
+    constexpr int L = BYTES / sizeof(T);
+    for (long m = 0; m < M; m += 4)
+        for (long n = 0; n < N; n += 4) {
+            Vec<T> sums[16] = {};
+            const Vec<T>*ds[4], *zs[4];  // a tile that is not whole repeats its last row
+            for (int i = 0; i < 4; i++) {
+                ds[i] = d[m + i < M ? m + i : M - 1];
+                zs[i] = z[n + i < N ? n + i : N - 1];
+            }
+            for (long s = 0; s < positions; s++)
+#pragma GCC unroll 16
+                for (int v = 0; v < PARTS; v++) {
+                    const Vec<T> row[4] = {zs[0][s * z_step + v], zs[1][s * z_step + v], zs[2][s * z_step + v], zs[3][s * z_step + v]};
+#pragma GCC unroll 16
+                    for (int i = 0; i < 16; i++) sums[i] += ds[i / 4][s * d_step + v] * row[i % 4];
+                }
+#pragma GCC unroll 16
+            for (int count = 8; count >= 16 / L; count /= 2)
+#pragma GCC unroll 16
+                for (int i = 0; i < count; i++) sums[i] = halves<T>(sums[2 * i], sums[2 * i + 1]);
+            const T* totals = (const T*)sums;
+            for (int i = 0; i < 16; i++)
+                if (m + i / 4 < M && n + i % 4 < N) dw[(m + i / 4) * N + n + i % 4] += totals[i];
+        }
+}
+
+}  // namespace

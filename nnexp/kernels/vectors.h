@@ -1,0 +1,87 @@
+// Vectors of numbers, and functions of them that keep to a few units of the last place.
+
+#pragma once
+#include <cstdint>
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int BYTES = 64, TILE = 8;
+#elif defined(__AVX__)
+constexpr int BYTES = 32, TILE = 2;
+#else
+constexpr int BYTES = 16, TILE = 2;
+#endif
+constexpr int PARTS = 128 / BYTES;  // vectors that hold one number of all rows of a block
+
+template <class T> constexpr int ROWS = 128 / sizeof(T);
+
+template <class Float> struct Number;
+template <> struct Number<float> {
+    using Int = int32_t;
+    static constexpr int mantissa = 23, bias = 127, terms = 7;
+    static constexpr float low = -87, high = 89, flat = -20, round = 0x1.8p23f, log2e = 0x1.715476p0f;
+    static constexpr float ln2 = 0x1.62e4p-1f, ln2_rest = 0x1.7f7d1cp-20f;
+};
+template <> struct Number<double> {
+    using Int = int64_t;
+    static constexpr int mantissa = 52, bias = 1023, terms = 13;
+    static constexpr double low = -708, high = 710, flat = -40, round = 0x1.8p52, log2e = 0x1.71547652b82fep0;
+    static constexpr double ln2 = 0x1.62e42fefa3800p-1, ln2_rest = 0x1.ef35793c76730p-45;
+};
+
+template <class T> struct Vector {
+    typedef T type __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_alias));
+};
+template <class T> using Vec = typename Vector<T>::type;
+template <class T> using Mask = Vec<typename Number<T>::Int>;
+
+template <class T> inline Vec<T> splat(T value) { return value - Vec<T>{}; }
+
+constexpr double inverse_factorial(int n) { return n < 2 ? 1.0 : inverse_factorial(n - 1) / n; }
+
+// y = n ln 2 + r: 2^n, and e^r - 1 by its Taylor series, whose first term left out is below half a unit of the last place.
+template <class T> inline void exponential(Vec<T> y, Vec<T>& scale, Vec<T>& rest) {
+    using N = Number<T>;
+    Vec<T> shifted = y * N::log2e + N::round;  // the integer n stands in the last bits
+    Vec<T> n = shifted - N::round;
+    scale = (Vec<T>)(((Mask<T>)shifted << N::mantissa) + ((typename N::Int)N::bias << N::mantissa));
+    Vec<T> r = y - n * N::ln2 - n * N::ln2_rest;
+    Vec<T> sum = r * T(inverse_factorial(N::terms)) + T(inverse_factorial(N::terms - 1));
+#pragma GCC unroll 16
+    for (int k = N::terms - 2; k > 1; k--) sum = sum * r + T(inverse_factorial(k));
+    rest = sum * r * r + r;
+}
+
+template <class T> inline Vec<T> sigmoid(Vec<T> x) {  // a NaN passes through all comparisons
+    using N = Number<T>;
+    Vec<T> y = -x, scale, rest;
+    y = y < N::low ? splat<T>(N::low) : y;
+    y = y > N::high ? splat<T>(N::high) : y;  // where 2^n is infinite
+    exponential<T>(y, scale, rest);
+    return 1 / (1 + scale * (1 + rest));
+}
+
+template <class T> inline Vec<T> tanh(Vec<T> x) {  // by e^-2|x| - 1, which keeps its accuracy near 0
+    using N = Number<T>;
+    const Mask<T> sign = (Mask<T>)x & (typename N::Int)((uint64_t)1 << (8 * sizeof(T) - 1));
+    Vec<T> y = (Vec<T>)((Mask<T>)x ^ sign) * -2, scale, rest;
+    y = y < N::flat ? splat<T>(N::flat) : y;
+    exponential<T>(y, scale, rest);
+    Vec<T> e = scale * rest + (scale - 1);
+    return (Vec<T>)((Mask<T>)(-e / (2 + e)) | sign);
+}
+
+// dst[p][b] = src[b * stride + p], and back; rows that are missing are zero
+template <class T> void gather(Vec<T>* dst, const T* src, long stride, long count, long rows) {
+    T* to = (T*)dst;
+    for (long p = 0; p < count; p++)
+        for (long b = 0; b < ROWS<T>; b++) to[p * ROWS<T> + b] = b < rows ? src[b * stride + p] : 0;
+}
+template <class T> void scatter(T* dst, const Vec<T>* src, long stride, long count, long rows) {
+    const T* from = (const T*)src;
+    for (long b = 0; b < rows; b++)
+        for (long p = 0; p < count; p++) dst[b * stride + p] = from[p * ROWS<T> + b];
+}
+
+}  // namespace
