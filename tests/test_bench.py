@@ -46,6 +46,13 @@ def test_every_case_is_jobs_that_differ_in_seed_alone(name: str, registry, tmp_p
     assert (one.trainer.values["max_steps"], one.trainer.values["batch_size"], two.settings.seed) == (10, 32, 4)
 
 
+def test_the_bar_of_an_lstm_depends_on_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNEXP_COMPILER", "none")
+    assert (CASES["pattern lstm"].bar, CASES["pattern gru"].bar) == (1.5, 5.0)
+    monkeypatch.setenv("NNEXP_COMPILER", sys.executable)
+    assert CASES["pattern lstm"].bar == 4.0
+
+
 def test_our_way_trains_all_jobs_and_reads_from_the_runs_how(registry, tmp_path: Path) -> None:
     jobs = make_jobs(MLP, registry, str(tmp_path / "runs"), 30, range(3))
     began = time.perf_counter()

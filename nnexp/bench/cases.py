@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from nnexp.kernels.build import Unavailable, find_compiler
 
 LIGHTNING = 3.0  # a sweep beats Lightning by so many times what it must beat bare loops by
 DOUBLING = 1.05  # of cost per unit, where the number of units is doubled
@@ -52,5 +53,8 @@ CASES = {
 
 
 def compiler() -> str | None:
-    """The C++ compiler of this machine."""
-    return next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
+    """The C++ compiler that kernels are built with here, if there is one."""
+    try:
+        return find_compiler()[0]
+    except Unavailable:
+        return None
