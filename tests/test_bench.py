@@ -46,6 +46,13 @@ def test_every_case_is_jobs_that_differ_in_seed_alone(name: str, registry, tmp_p
     assert (one.trainer.values["max_steps"], one.trainer.values["batch_size"], two.settings.seed) == (10, 32, 4)
 
 
+def test_the_bar_of_an_lstm_depends_on_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNEXP_COMPILER", "none")
+    assert (CASES["pattern lstm"].bar, CASES["pattern gru"].bar) == (1.5, 5.0)
+    monkeypatch.setenv("NNEXP_COMPILER", sys.executable)
+    assert CASES["pattern lstm"].bar == 4.0
+
+
 def test_our_way_trains_all_jobs_and_reads_from_the_runs_how(registry, tmp_path: Path) -> None:
     jobs = make_jobs(MLP, registry, str(tmp_path / "runs"), 30, range(3))
     began = time.perf_counter()
@@ -100,6 +107,13 @@ def test_a_whole_command_is_compared_with_imports_and_loops(tmp_path: Path) -> N
     rows = rows_of(["--part", "cold", "--cold-steps", "20", "--lightning-steps", "0"], tmp_path)
     assert [row["what"] for row in rows] == ["ours, 20 steps", "bare, 20 steps", "bare / ours, 20 steps"]
     assert all(float(row["median"]) > 0 and row["path"] for row in rows)
+
+
+def test_a_long_command_is_scaled_from_two_shorter_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--cold-steps", "4000", "--cold-most-steps", "40", "--lightning-steps", "0"]
+    ours, *_ = rows_of(["--part", "cold", *more], tmp_path)
+    assert (ours["what"], ours["scaled"]) == ("ours, 4000 steps", "ours, 4000 steps, from commands of 20 and 40 steps")
+    assert "scaled: ours, 4000 steps, from commands of 20 and 40 steps" in capsys.readouterr().out
 
 
 def test_cost_and_memory_are_measured_at_each_size(tmp_path: Path) -> None:
@@ -186,6 +200,7 @@ def test_the_picture_names_its_axes_with_units_and_shows_every_case() -> None:
     assert [label.get_text() for label in speed.get_yticklabels()] == ["moons mlp", "edges vit"]
     assert speed.get_xlabel() == "times faster to train 64 jobs"
     assert (cost.get_xlabel(), cost.get_ylabel()) == ("lanes in the sweep", "time of a lane and update (µs)")
+    assert cost.get_ylim()[1] / cost.get_ylim()[0] >= 9.99
     assert [text.get_text() for text in cost.get_legend().get_texts()] == ["moons mlp", "pattern lstm"]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nnexp.bench.options import parser
 from nnexp.errors import NnexpError
+from nnexp.heap import kept
 from nnexp.tell import answer, tell
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -36,8 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except NnexpError as error:
         tell(str(error))
         return 2
-    from nnexp.bench.measure import measure  # torch and Lightning: after help and errors
-    from nnexp.bench.report import facts, table, write_csv
+    with kept("nnexp.bench.measure"):  # torch and Lightning: after help and errors
+        from nnexp.bench.measure import measure
+        from nnexp.bench.report import facts, table, write_csv
 
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")

@@ -30,7 +30,9 @@ def cold(name: str, steps: int, options: argparse.Namespace, registry: Registry)
     bar = CASES[name].cold.get(steps)
     bars = {"bare": bar, "Lightning": bar and LIGHTNING * bar}
     for way in rounds[0]:
-        scaled = "" if way == "ours" else f"loops of {scaling(way, options)}, its import as it is"
+        scaled = (
+            f"loops of {scaling(way, options)}, its import as it is" if way != "ours" else ours_scaling(steps, options)
+        )
         times = [seconds[way] for seconds in rounds]
         row = {"part": "cold", "case": name, "at": options.jobs, "path": ", ".join(sorted(paths)), "scaled": scaled}
         yield Measurement(what=f"{way}, {steps} steps", unit="s", values=times, **row)
@@ -39,15 +41,24 @@ def cold(name: str, steps: int, options: argparse.Namespace, registry: Registry)
             yield Measurement(what=f"{way} / ours, {steps} steps", unit="x", values=ratios, bar=bars[way], **row)
 
 
+def ours_scaling(steps: int, options: argparse.Namespace) -> str:
+    """From how much our own command is scaled, where it is."""
+    most = options.cold_most_steps
+    return f"ours, {steps} steps, from commands of {most // 2} and {most} steps" if most and steps > most else ""
+
+
 def measure_round(
     name: str, steps: int, number: int, options: argparse.Namespace, registry: Registry
 ) -> tuple[dict[str, float], set[str]]:
     """Seconds from start to exit of each way, and the paths of ours."""
     first, total = number * options.jobs, options.jobs * steps
-    with TemporaryDirectory() as folder:
-        words = settings(CASES[name].overrides, steps, range(first, first + options.jobs))
-        ours = process(["-m", "nnexp", "-m", *words], folder)
-        paths = {str(Run(path.parent).read()["path"]) for path in Path(folder).glob("runs/*/*/run.json")}
+    most = options.cold_most_steps
+    if most is None or steps <= most:
+        ours, paths = command(name, steps, first, options.jobs)
+    else:
+        half, _ = command(name, most // 2, first, options.jobs)
+        ours, paths = command(name, most, first, options.jobs)
+        ours += (steps - most) * (ours - half) / (most - most // 2)
     with TemporaryDirectory() as folder:
         loops = total * bare_rate(name, first, options, registry)
         seconds = {"ours": ours, "bare": process(["-c", "import torch"], folder) + loops}
@@ -55,6 +66,14 @@ def measure_round(
             loops = total * lightning_rate(name, first, options, registry)
             seconds["Lightning"] = process(["-c", "import pytorch_lightning"], folder) + loops
     return seconds, paths
+
+
+def command(name: str, steps: int, first: int, jobs: int) -> tuple[float, set[str]]:
+    """Seconds of our whole command, and the paths of its runs."""
+    with TemporaryDirectory() as folder:
+        words = settings(CASES[name].overrides, steps, range(first, first + jobs))
+        took = process(["-m", "nnexp", "-m", *words], folder)
+        return took, {str(Run(path.parent).read()["path"]) for path in Path(folder).glob("runs/*/*/run.json")}
 
 
 def process(words: Sequence[str], folder: str) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
+from nnexp.bench.cases import CASES
 from nnexp.bench.cold import cold
 from nnexp.bench.doubling import doubling
 from nnexp.bench.options import CASES_OF, STEPS
@@ -30,5 +31,10 @@ def measure(options: argparse.Namespace) -> Iterator[Measurement]:
             continue
         for name in options.cases or CASES_OF[part]:
             tell(f"measuring part {part}, {name}")
-            for steps in options.cold_steps if part == "cold" else [options.steps or STEPS[part]]:
+            for steps in lengths(part, name, options):
                 yield from OF_CASES[part](name, steps, options, registry)
+
+
+def lengths(part: str, name: str, options: argparse.Namespace) -> list[int]:
+    """How many updates each job makes, one after another."""
+    return list(options.cold_steps) if part == "cold" else [options.steps or STEPS.get(part, CASES[name].steps)]

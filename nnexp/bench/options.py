@@ -15,7 +15,7 @@ PARTS = {
     "c": "cost and memory where lanes, hidden size, length or updates are doubled",
     "d": "start-up against the imports of Lightning and Hydra",
 }
-STEPS = {"a": 20_000, "b": 2000, "c": 200}
+STEPS = {"a": 20_000, "c": 200}
 CASES_OF = {
     "a": ["moons mlp", "pattern lstm"],
     "b": list(CASES),
@@ -54,13 +54,18 @@ def parser() -> argparse.ArgumentParser:
     add("--part", type=names(list(PARTS)), default=["a"], help="which parts, separated by commas; a if not given")
     add("--cases", type=names(list(CASES)), help="which cases; all in b and cold, an MLP and an LSTM in a and c")
     add("--jobs", type=int, default=64, help="jobs of a sweep (b, cold)")
-    add("--steps", type=int, help="updates of each of our jobs (a: 20000, b: 2000, c: 200)")
+    add("--steps", type=int, help="updates of each of our jobs (a: 20000, b: 500 to 20000 by case, c: 200)")
     add("--rounds", type=int, default=5, help="interleaved rounds (a, b, d)")
     add("--loop-jobs", type=int, default=2, help="bare loops, solo runs and runs of the peer that are timed (b, cold)")
     add("--loop-steps", type=int, default=2000, help="updates of each of these (b, cold)")
     add("--lightning-steps", type=int, default=500, help="updates of Lightning that are timed; 0: none (a, b, cold)")
     add("--peer-python", metavar="PYTHON", help="a Python with mushin-py and what nnexp needs: it is measured too (b)")
     add("--cold-steps", type=numbers, default=[2000, 20_000], help="updates of each job (cold)")
+    add(
+        "--cold-most-steps",
+        type=int,
+        help="longer commands are scaled from one of these and one of half as many (cold)",
+    )
     add("--cold-rounds", type=int, default=1, help="whole commands of each case and length (cold)")
     add("--axes", type=names(AXES), default=list(AXES), help="what is doubled (c)")
     add("--most-lanes", type=int, default=512, help="the largest sweep (c)")

@@ -79,10 +79,18 @@ def _costs(axes: Axes, label: str, costs: Sequence[Measurement]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=FIRST_DIGITS))
+    _widen(axes)
     axes.set_xticks(sorted({float(m.at or 0) for m in costs}))
     axes.set_xlabel(label)
     axes.set_ylabel("time of a lane and update (µs)")
     _finish(axes)
+
+
+def _widen(axes: Axes) -> None:
+    """At least a factor of ten from bottom to top, so that small differences look small in every panel."""
+    low, high = axes.get_ylim()
+    margin = max(1.0, (10 * low / high) ** 0.5)
+    axes.set_ylim(low / margin, high * margin)
 
 
 def _finish(axes: Axes) -> None:

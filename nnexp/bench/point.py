@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nnexp.bench.ways import make_jobs, train
+from nnexp.heap import kept
 from nnexp.registry import discover
 
 
@@ -36,6 +36,9 @@ def peak_mib() -> float:
 
 def main(overrides: list[str], lanes: int, steps: int, seed: int) -> None:
     """Print microseconds per lane and update, the peak in MiB, weights of one model, and the paths."""
+    with kept("nnexp.bench.ways"):
+        from nnexp.bench.ways import make_jobs, train
+
     registry = discover()
     with TemporaryDirectory() as folder:
         trained = train(make_jobs(overrides, registry, folder, steps, range(seed, seed + lanes)), registry)

@@ -32,12 +32,12 @@ class Unavailable(Exception):
 def library() -> tuple[ctypes.CDLL | None, str]:
     """The compiled kernels, or None and why there are none. Set NNEXP_COMPILER=none for the second."""
     try:
-        return _load(_find_compiler(), _folder()), ""
+        return _load(find_compiler(), _folder()), ""
     except (Unavailable, OSError, RuntimeError, ValueError) as error:  # RuntimeError: there is no home folder
         return None, " ".join(str(error).split())
 
 
-def _find_compiler() -> list[str]:
+def find_compiler() -> list[str]:
     """The command of the first compiler found: NNEXP_COMPILER, CXX, g++, clang++."""
     chosen = os.environ.get("NNEXP_COMPILER", "")
     if chosen == "none":
