@@ -12,6 +12,7 @@ import torch
 
 from nnexp import seeding
 from nnexp.config import Job
+from nnexp.datasets import Datasets
 from nnexp.lane import Lane
 from nnexp.launcher import launch
 from nnexp.plan import plan
@@ -54,8 +55,13 @@ def make_job(registry: Registry) -> Callable[..., Job]:
 def make_lane(registry: Registry, make_job: Callable[..., Job]) -> Callable[..., Lane]:
     """A lane on the CPU, at step 0, from overrides."""
 
-    def make(*overrides: str, plugins: Registry = registry, stopped: Callable[[], bool] = lambda: False) -> Lane:
-        return Lane(make_job(*overrides, plugins=plugins), plugins, torch.device("cpu"), stopped)
+    def make(
+        *overrides: str,
+        plugins: Registry = registry,
+        stopped: Callable[[], bool] = lambda: False,
+        datasets: Datasets | None = None,
+    ) -> Lane:
+        return Lane(make_job(*overrides, plugins=plugins), plugins, torch.device("cpu"), stopped, datasets)
 
     return make
 

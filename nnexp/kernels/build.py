@@ -75,19 +75,19 @@ def _load(compiler: list[str], folder: Path) -> ctypes.CDLL:
             _check_owner(path)
             return ctypes.CDLL(str(path))
         path.unlink()  # damaged
-    return ctypes.CDLL(str(_compile(compiler, key, folder)))
+    return _compile(compiler, key, folder)
 
 
-def _compile(compiler: list[str], key: str, folder: Path) -> Path:
-    """Into a file of its own, that gets its name when it is whole."""
+def _compile(compiler: list[str], key: str, folder: Path) -> ctypes.CDLL:
+    """Into a file of its own, which gets its name when it has been loaded."""
     handle, made = tempfile.mkstemp(suffix=".so", prefix="unfinished-", dir=folder)
     os.close(handle)
     try:
         _run([*compiler, *FLAGS, "-shared", "-fPIC", "-o", made, str(SOURCES[0])])
-        path = folder / _name(key, Path(made).read_bytes())
+        compiled = ctypes.CDLL(made)
         Path(made).chmod(0o700)
-        Path(made).replace(path)
-        return path
+        Path(made).replace(folder / _name(key, Path(made).read_bytes()))
+        return compiled
     finally:
         Path(made).unlink(missing_ok=True)
 

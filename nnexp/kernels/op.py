@@ -116,7 +116,7 @@ def _gradients(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor 
 
 
 def _never(*_: Any) -> None:
-    raise NotImplementedError("the gradient of a recurrent layer's gradient is not there")
+    raise NotImplementedError("a second derivative through a recurrent layer is not there")
 
 
 def _lanes(

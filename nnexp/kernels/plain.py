@@ -2,7 +2,8 @@
 
 A row of `z` is [x, 1, zeros, h], so that one product gives the sums of a gate, and another the gradients of all its
 weights. GRU's n gate has two sums, that of x and that of h, and so S = 4 blocks where there are G = 3 gates. Positions
-come first, in the order in which they are read, then blocks: every operation is on memory without gaps.
+come first, in the order in which they are read, then blocks: every operation is on memory without gaps. Rows are filled
+up to R, whole vectors, for torch rounds what is left over in another way, and where that is depends on other lanes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from nnexp.kernels.cells import CELLS, At
 from nnexp.kernels.layer import GATES, Gradients, Layer
@@ -22,9 +24,9 @@ class Steps:
 
     Args:
         layer: what to compute.
-        kept: what the backward pass needs, filled by the forward pass: `z` (T + 1, K, B, Z), with the states `h` before
-            each position and after the last; `sums` (T, S, K, B, H), which become the gates; LSTM's memory `c`
-            (T + 1, K, B, H) and its tanh `bent` (T, K, B, H) after each position.
+        kept: what the backward pass needs, filled by the forward pass: `z` (T + 1, K, R, Z), with the states `h` before
+            each position and after the last; `sums` (T, S, K, R, H), which become the gates; LSTM's memory `c`
+            (T + 1, K, R, H) and its tanh `bent` (T, K, R, H) after each position.
     """
 
     def __init__(self, layer: Layer, kept: Tensor) -> None:
@@ -35,19 +37,21 @@ class Steps:
         self.h = self.z[..., -self.size :]
         self.ok = None
         if layer.lengths is not None:
-            self.ok = self.in_order(valid_positions(layer.lengths, layer.x.shape[2])).unsqueeze(-1)
+            self.ok = self.in_order(valid_positions(layer.lengths, layer.x.shape[2]).unsqueeze(-1))
         self.forward, self.backward = CELLS[layer.mode]
         # Which blocks have the sums of x, and which those of h.
         is_split = layer.mode == "GRU"
         self.of_x, self.of_h = ([0, 1, 2], [0, 1, 3]) if is_split else [list(range(GATES[layer.mode]))] * 2
 
     def in_order(self, sequence: Tensor) -> Tensor:
-        """(K, B, T, ...) -> (T, K, B, ...), in the order of reading."""
-        return (sequence.flip(2) if self.layer.reverse else sequence).movedim(2, 0)
+        """(K, B, T, N) -> (T, K, R, N), in the order of reading; more rows of zeros."""
+        ordered = (sequence.flip(2) if self.layer.reverse else sequence).movedim(2, 0)
+        return pad(ordered, (0, 0, 0, self.z.shape[2] - ordered.shape[2]))
 
     def as_given(self, sequence: Tensor) -> Tensor:
         """The way back."""
-        return (sequence.flip(0) if self.layer.reverse else sequence).movedim(0, 2)
+        ordered = sequence[:, :, : self.layer.x.shape[1]]
+        return (ordered.flip(0) if self.layer.reverse else ordered).movedim(0, 2).contiguous()
 
     def at(self, s: int) -> At:
         memory = (self.c[s], self.c[s + 1], self.bent[s]) if self.c.numel() else (self.c,) * 3
@@ -56,7 +60,7 @@ class Steps:
 
 def _shapes(layer: Layer) -> list[tuple[int, ...]]:
     lanes, rows, positions, channels, units = layer.sizes
-    width = -(-(channels + 1 + units) // 8) * 8  # products are faster on whole vectors
+    rows, width = -(-rows // 32) * 32, -(-(channels + 1 + units) // 8) * 8
     blocks, memory = (4 if layer.mode == "GRU" else GATES[layer.mode]), (units if layer.mode == "LSTM" else 0)
     return [
         (positions + 1, lanes, rows, width),
@@ -89,7 +93,7 @@ def forward(layer: Layer, kept: Tensor) -> Tensor:
         steps.forward(at)
         if steps.ok is not None:
             at.keep_where(~steps.ok[s])
-    return (steps.as_given(steps.h[1:]) if layer.whole else steps.h[-1]).contiguous()
+    return steps.as_given(steps.h[1:]) if layer.whole else steps.h[-1, :, : layer.x.shape[1]].contiguous()
 
 
 def _joined(steps: Steps) -> list[tuple[slice, Tensor]]:
@@ -115,9 +119,11 @@ def backward(layer: Layer, kept: Tensor, grad: Tensor, needs_x: bool) -> Gradien
     size, (lanes, rows, positions, channels) = steps.size, layer.x.shape
     d = torch.empty_like(steps.sums[0])
     dw = d.new_zeros(len(d), lanes, size, steps.z.shape[-1])
-    dx = d.new_zeros(positions if needs_x else 0, lanes, rows, channels)
+    dx = d.new_zeros(positions if needs_x else 0, lanes, d.shape[2], channels)
     given = steps.in_order(grad) if layer.whole else None
-    dh, dc = torch.zeros_like(d[0]) if layer.whole else grad, torch.zeros_like(d[0])
+    dh, dc = torch.zeros_like(d[0]), torch.zeros_like(d[0])
+    if given is None:
+        dh[:, :rows] = grad
     for s in reversed(range(positions)):
         dh = dh if given is None else dh + given[s]
         at = steps.at(s)
@@ -133,7 +139,7 @@ def backward(layer: Layer, kept: Tensor, grad: Tensor, needs_x: bool) -> Gradien
                 dx[s].baddbmm_(d[of_x], layer.w_ih[:, its])
         for block in range(len(d)):
             dw[block].baddbmm_(d[block].mT, steps.z[s])
-    return [steps.as_given(dx).contiguous() if needs_x else None, *_apart(steps, dw)]
+    return [steps.as_given(dx) if needs_x else None, *_apart(steps, dw)]
 
 
 def _apart(steps: Steps, dw: Tensor) -> Gradients:

@@ -60,16 +60,19 @@ template <class T> void product(Rows<T> y, long count, const T* start, Term<T> o
     next(std::integral_constant<int, 1>{});
 }
 
-#if defined(__clang__)
-#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#endif
-
-// lanes 2i and 2i+1 of a, then of b, added
+// Numbers 2i and 2i + 1 of a, then of b, added.
 template <class T> inline Vec<T> halves(Vec<T> a, Vec<T> b) {
     constexpr int L = BYTES / sizeof(T);
+#if defined(__clang__)
+    Vec<T> sum;
+#pragma GCC unroll 16
+    for (int i = 0; i < L; i++) sum[i] = i < L / 2 ? a[2 * i] + a[2 * i + 1] : b[2 * i - L] + b[2 * i - L + 1];
+    return sum;
+#else
     Mask<T> even, odd;
     for (int i = 0; i < L; i++) even[i] = 2 * i, odd[i] = 2 * i + 1;
     return __builtin_shuffle(a, b, even) + __builtin_shuffle(a, b, odd);
+#endif
 }
 
 // dw[m][n] += sum over positions and rows of d[position][m] * z[position][n]

@@ -1,0 +1,23 @@
+"""Both kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from nnexp.kernels import has_compiler, why_not
+from nnexp.kernels.build import library
+
+
+@pytest.fixture(params=["c++", "torch"])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Each kernel in turn."""
+    if request.param == "torch":
+        monkeypatch.setenv("NNEXP_COMPILER", "none")
+        library.cache_clear()
+    elif not has_compiler():
+        pytest.skip(why_not())
+    yield request.param
+    if request.param == "torch":
+        library.cache_clear()
