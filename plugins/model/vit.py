@@ -119,4 +119,4 @@ def softmax(match: Tensor) -> Tensor:
     if match.shape[-1] >= SHORT:
         return match.softmax(-1)
     weight = (match - match.detach().amax(-1, keepdim=True)).exp()
-    return weight / weight.sum(-1, keepdim=True)
+    return weight * weight.sum(-1, keepdim=True).reciprocal()
