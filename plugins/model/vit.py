@@ -17,6 +17,7 @@ from nnexp.init import initialise
 from nnexp.views import as_patches, as_sequence, mean_valid, patch_counts, valid_positions
 
 Size = Annotated[int, Range(min=1)]
+SHORT = 16
 
 
 @model
@@ -105,9 +106,17 @@ class Block(nn.Module):
         return tokens + self.mlp(self.norm2(tokens))
 
     def _attention(self, tokens: Tensor, allowed: Tensor | None) -> Tensor:
-        heads = self.qkv(tokens).unflatten(-1, (3, self.num_heads, -1)).transpose(1, 3)  # (B, heads, 3, N, size)
-        q, k, v = heads.unbind(2)
+        heads = self.qkv(tokens).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # (3, B, heads, N, size)
+        q, k, v = heads.contiguous().unbind()
         match = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
         if allowed is not None:
             match = match.masked_fill(~allowed, -torch.inf)
-        return self.out((match.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        return self.out((softmax(match) @ v).transpose(1, 2).flatten(2))
+
+
+def softmax(match: Tensor) -> Tensor:
+    """`match.softmax(-1)`, which takes up to four times as long on rows shorter than a vector of the processor."""
+    if match.shape[-1] >= SHORT:
+        return match.softmax(-1)
+    weight = (match - match.detach().amax(-1, keepdim=True)).exp()
+    return weight * weight.sum(-1, keepdim=True).reciprocal()
