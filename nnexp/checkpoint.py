@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from nnexp.errors import RecordError
-from nnexp.record import write_atomically
+from nnexp.files import write_atomically
 
 LAST, PREVIOUS, MODEL = "last.ckpt", "previous.ckpt", "model.pt"
 

@@ -105,5 +105,5 @@ def _train(arguments: argparse.Namespace, registry: Registry) -> int:
     if stop.requested:
         tell("interrupted. The same command goes on from here.")
         return stop.exit_code
-    is_done = len(begun) == len(cohorts) and all(planned.run.status == "finished" for planned in begun)
+    is_done = len(begun) == sum(map(len, cohorts)) and all(planned.run.status == "finished" for planned in begun)
     return 0 if is_done else 1

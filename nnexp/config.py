@@ -36,6 +36,8 @@ class Settings:
         precision: bits of a number; bf16 computes in bfloat16 what is safe, on weights of 32 bits.
         runs: folder of the run directories.
         checkpoint_every: updates between checkpoints; changes no number.
+        stack: train jobs of a sweep that differ in nothing but numbers as one stack of models; alone, a job's last
+            digits are others.
     """
 
     seed: Annotated[int, Range(min=0)] = 0
@@ -43,6 +45,7 @@ class Settings:
     precision: Literal[32, 64, "bf16"] = 32
     runs: str = "runs"
     checkpoint_every: Annotated[int, Range(min=1)] = 1000
+    stack: bool = True
 
 
 @cache

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -70,11 +71,14 @@ class Batches:
             for _ in range(count):
                 yield self.split
             return
-        for start in range(first - 1, first - 1 + count, self.block):
-            steps = min(self.block, first - 1 + count - start)
-            rows = self._rows(start * self.size, steps * self.size)
-            gathered = [t[rows].unflatten(0, (steps, self.size)).unbind() for t in self.split]
+        for start in range(first, first + count, self.block):
+            rows = self.rows(start, min(self.block, first + count - start))
+            gathered = [t[rows.flatten()].unflatten(0, rows.shape).unbind() for t in self.split]
             yield from zip(*gathered, strict=True)
+
+    def rows(self, first: int, count: int) -> Tensor:
+        """(count, B): row numbers of the batches of `count` updates."""
+        return self._rows((first - 1) * self.size, count * self.size).view(count, self.size)
 
     def _rows(self, start: int, count: int) -> Tensor:
         """Row numbers at positions `start` ... of the endless sequence of pages."""
@@ -158,28 +162,42 @@ def metric_names(data: DataSpec) -> list[str]:
     return ["loss", "accuracy"] if data.target == "class" else ["loss"]
 
 
-@torch.no_grad()
-def evaluate(
-    module: torch.nn.Module, split: Split, data: DataSpec, max_rows: int | None = MOST_EVALUATED
-) -> dict[str, float]:
-    """Loss and, for classes, accuracy over all predictions of a split.
+def measure(module: Callable[..., Tensor], part: Split, data: DataSpec) -> dict[str, Tensor]:
+    """Loss and, for classes, accuracy of a few rows, each times the number of predictions, which is `count`."""
+    x, y, *rest = part
+    output = module(x, *rest)
+    check_output(output, y, data)
+    lengths = rest[0] if rest and data.per_step else None
+    # Predictions, or rows where all have as many.
+    count = torch.tensor(len(x), device=y.device) if lengths is None else lengths.sum()
+    sums = {"count": count, "loss": loss(output, y, data, lengths) * count}
+    if data.target == "class":
+        right = (output.argmax(-1) == y.long()).to(torch.get_default_dtype())  # exact, also with bf16
+        sums["accuracy"] = _mean_valid(right, lengths) * count
+    return sums
+
+
+def evaluation_parts(split: Split, data: DataSpec, at_once: int, max_rows: int | None) -> Iterator[Split]:
+    """The rows of a split in parts of at most `at_once` predictions.
 
     Of a split of more rows than `max_rows`, every second, third, ... row is taken, so that they are no more than these.
     """
     if max_rows is not None:
         split = tuple(t[:: -(-len(t) // max_rows)] for t in split)
-    sums: dict[str, Tensor | float] = dict.fromkeys(metric_names(data), 0.0)
-    count: Tensor | int = 0
-    at_once = max(1, MOST_AT_ONCE // (data.max_length if data.per_step else 1))
-    for start in range(0, len(split[0]), at_once):
-        x, y, *rest = (t[start : start + at_once] for t in split)
-        output = module(x, *rest)
-        check_output(output, y, data)
-        lengths = rest[0] if rest and data.per_step else None
-        weight = len(x) if lengths is None else lengths.sum()  # predictions, or rows where all have as many
-        sums["loss"] += loss(output, y, data, lengths) * weight
-        if "accuracy" in sums:
-            right = (output.argmax(-1) == y.long()).to(torch.get_default_dtype())  # exact, also with bf16
-            sums["accuracy"] += _mean_valid(right, lengths) * weight
-        count += weight
-    return {name: float(total) / float(count) for name, total in sums.items()}
+    size = max(1, at_once // (data.max_length if data.per_step else 1))
+    yield from zip(*(t.split(size) for t in split), strict=True)
+
+
+@torch.no_grad()
+def evaluate(
+    module: torch.nn.Module, split: Split, data: DataSpec, max_rows: int | None = MOST_EVALUATED
+) -> dict[str, float]:
+    """Loss and, for classes, accuracy over all predictions of a split, or of those that `evaluation_parts` takes."""
+    parts = (measure(module, part, data) for part in evaluation_parts(split, data, MOST_AT_ONCE, max_rows))
+    sums = {name: float(value) for name, value in total(parts).items()}
+    return {name: sums[name] / sums["count"] for name in metric_names(data)}
+
+
+def total(parts: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Sums of what `measure` gives, by name."""
+    return functools.reduce(lambda sums, part: {name: sums[name] + part[name] for name in sums}, parts)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nnexp.metrics import Rows
 
 
 class NnexpError(Exception):
@@ -26,7 +29,7 @@ class RecordError(NnexpError):
 class Diverged(NnexpError):
     """The loss or the gradient of one lane is no longer finite; `rows` are its last steps, the bad one included."""
 
-    def __init__(self, message: str, rows: list[tuple[int, dict[str, float]]]) -> None:
+    def __init__(self, message: str, rows: Rows) -> None:
         super().__init__(message)
         self.rows = rows
 

@@ -1,5 +1,7 @@
 """One TensorBoard file per run: scalars and the HParams record, encoded in bulk and written when asked.
 
+The file is open only while it is written, for a process may train hundreds of runs.
+
 The HParams record has no experiment summary: TensorBoard then makes columns and domains from all runs together, so
 runs of different models share one table. A value of null is left out there, which TensorBoard shows as empty.
 """
@@ -9,7 +11,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,9 @@ from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboard.plugins.hparams import metadata
 from tensorboard.plugins.hparams.api_pb2 import Status
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
-from tensorboard.summary.writer.record_writer import RecordWriter
+
+from nnexp.files import write_at
+from nnexp.tfrecord import frame
 
 STATUS = {
     "finished": Status.Value("STATUS_SUCCESS"),
@@ -34,17 +38,20 @@ class Events:
     def __init__(self, folder: Path) -> None:
         for old in folder.glob("events.out.tfevents.*"):
             old.unlink()
-        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.0"
-        self._writer = RecordWriter(open(folder / name, "wb"))  # noqa: SIM115  # open as long as the run
-        self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
+        self.path = folder / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.0"
+        self.path.touch()
+        self.size = 0
+        self._waiting = [Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString()]
 
-    def _write(self, event: Event) -> None:
-        self._writer.write(event.SerializeToString())
-
-    def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """One event with all numbers of one step."""
-        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-        self._write(Event(wall_time=time.time(), step=step, summary=summary))
+    def scalars(self, points: Iterable[tuple[int, Mapping[str, float]]]) -> None:
+        """One event with all numbers of each step, told now."""
+        now = time.time()
+        for step, values in points:
+            event = Event(wall_time=now, step=step)
+            add = event.summary.value.add
+            for tag, value in values.items():
+                add(tag=tag, simple_value=value)
+            self._waiting.append(event.SerializeToString())
 
     def session_start(self, hparams: Mapping[str, Any], started: float) -> None:
         """The job's configuration, dotted keys."""
@@ -67,10 +74,10 @@ class Events:
         content.version = metadata.PLUGIN_DATA_VERSION
         plugin = SummaryMetadata.PluginData(plugin_name=metadata.PLUGIN_NAME, content=content.SerializeToString())
         value = Summary.Value(tag=tag, metadata=SummaryMetadata(plugin_data=plugin), tensor=metadata.NULL_TENSOR)
-        self._write(Event(wall_time=time.time(), summary=Summary(value=[value])))
+        self._waiting.append(Event(wall_time=time.time(), summary=Summary(value=[value])).SerializeToString())
 
     def flush(self) -> None:
-        self._writer.flush()
-
-    def close(self) -> None:
-        self._writer.close()
+        """Write what was added."""
+        if self._waiting:
+            self.size = write_at(self.path, self.size, frame(self._waiting))
+            self._waiting.clear()

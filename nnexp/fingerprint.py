@@ -20,7 +20,18 @@ from nnexp.errors import ConfigError
 from nnexp.registry import PACKAGE, Registry, parse
 
 # The modules of nnexp that decide a run's numbers. The others may change and a finished run stays valid.
-NUMERIC = ("data", "init", "lane", "recurrent", "seeding", "spec", "update", "views", "weights")
+NUMERIC: tuple[str, ...] = (
+    "data",
+    "datasets",
+    "feed",
+    "init",
+    "kernels/cells",
+    "kernels/compiled",
+    "kernels/layer",
+    "kernels/op",
+)
+NUMERIC += ("kernels/plain", "lane", "recurrent", "seeding", "spec", "stack", "traced", "update", "views", "weights")
+KERNELS = ("recurrent.cpp", "products.h", "vectors.h")
 
 
 def fingerprint(job: Job, registry: Registry) -> str:
@@ -34,6 +45,7 @@ def fingerprint(job: Job, registry: Registry) -> str:
         "precision": job.settings.precision,
         "plugins": [code_hash(registry.get(c.kind, c.name).path) for c in job.choices],
         "nnexp": [code_hash(PACKAGE / f"{name}.py") for name in NUMERIC],
+        "kernels": [file_hash(PACKAGE / "kernels" / name) for name in KERNELS],
         "torch": version("torch"),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

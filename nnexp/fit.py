@@ -1,4 +1,4 @@
-"""One cohort through Lightning: each of its batches is a chunk of many updates, and the count of updates is ours."""
+"""One cohort, from its jobs to their sealed run directories, and a process left as it was."""
 
 from __future__ import annotations
 
@@ -6,164 +6,130 @@ import itertools
 import logging
 import os
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 
-from nnexp.errors import Diverged, NnexpError
+from nnexp.assemble import Assembly, Part
+from nnexp.datasets import Datasets
+from nnexp.errors import NnexpError
 from nnexp.lane import Lane
+from nnexp.memory import freed_memory_kept
+from nnexp.metrics import Rows
 from nnexp.plan import Cohort, Planned
 from nnexp.progress import Progress
 from nnexp.registry import Registry
 from nnexp.seeding import apply, capture
 from nnexp.stop import Stop
-from nnexp.writer import Writer, describe
-
-CHUNK_SECONDS = 0.5
-FIRST_CHUNK = 20
+from nnexp.training import Training, finish, guarded
+from nnexp.writer import Writer, describe, seal
 
 
-class Training(pl.LightningModule):
-    """Trains the lanes of a cohort, each on its own, in step.
+@dataclass(kw_only=True)
+class Fit:
+    """How cohorts are trained.
 
     Args:
-        writers: of the lanes to train; they are at the same step.
         stop: says when a signal asks for an end.
         chunk: updates in a chunk, or None for about half a second. Changes no number.
+        datasets: data that were made before, for they may be needed again.
     """
 
-    def __init__(self, writers: list[Writer], stop: Stop, progress: Progress, chunk: int | None) -> None:
-        super().__init__()
-        self.automatic_optimization = False
-        self.live = list(writers)
-        self.stop, self.progress = stop, progress
-        self.modules_of_lanes = torch.nn.ModuleList(writer.lane.module for writer in writers)
-        self.fixed_chunk, self.chunk = chunk, chunk or FIRST_CHUNK
-        first = writers[0].lane
-        self.at, self.max_steps, self.eval_every = first.step, first.trainer.max_steps, first.trainer.eval_every
-        self.checkpoint_every = first.job.settings.checkpoint_every
+    registry: Registry
+    stop: Stop
+    progress: Progress
+    chunk: int | None = None
+    training: type[Training] = Training
+    datasets: Datasets = field(default_factory=Datasets)
 
-    def configure_optimizers(self) -> None:
-        """Nothing: the lanes have their own optimisers, whose steps cost less."""
+    def train(self, cohort: Cohort) -> None:
+        """Train the jobs of one cohort, each into its run directory, whose run.json says how it ended.
 
-    def on_train_start(self) -> None:
-        self.stop.listen()  # Lightning has put its own handler for SIGTERM in place
+        Nothing global is left changed: generators, environment, logging, threads.
+        """
+        with undisturbed():
+            self._train(cohort)
 
-    def boundary(self) -> int:
-        """The step at which the next chunk ends."""
-        ends = [self.at + self.chunk, self.max_steps]
-        ends += [(self.at // every + 1) * every for every in (self.eval_every, self.checkpoint_every)]
-        return min(ends)
-
-    def training_step(self, _batch: Any, _index: int) -> None:
-        """One chunk."""
-        began, start, end = time.perf_counter(), self.at, self.boundary()
-        for writer in list(self.live):
-            if not guarded(writer, self.stop, partial(self._train, writer, end)):
-                self.live.remove(writer)
-        if self.live and not self.stop.requested:
-            self.at = end
-        if self.fixed_chunk is None and end > start:
-            rate = (end - start) / max(1e-9, time.perf_counter() - began)
-            self.chunk = max(1, min(int(rate * CHUNK_SECONDS), 2 * max(self.chunk, end - start)))
-        if not self.live or self.at == self.max_steps or self.stop.requested:
-            self.trainer.should_stop = True
-
-    def _train(self, writer: Writer, end: int) -> bool:
-        """Bring one lane to step `end`. False where the lane is at its own end."""
-        lane = writer.lane
-        try:
-            rows = lane.advance(end)
-        except Diverged as error:
-            writer.rows(error.rows)
-            writer.diverge(error)
-            return False
-        if lane.step == end and (end == self.max_steps or end % self.eval_every == 0):
-            rows[-1][1].update(lane.evaluate("val"))
-            lane.observe(rows[-1][1]["val/loss"])
-            if lane.is_ended:
-                rows[-1][1].update(lane.evaluate("test"))
-        writer.rows(rows)
-        self.progress.show(lane.step, rows)
-        if lane.is_ended:
-            finish(writer, rows[-1][1])
-        elif lane.step == end and end % self.checkpoint_every == 0:
-            writer.checkpoint()
-        return not lane.is_ended
-
-
-def guarded(writer: Writer, stop: Stop, action: Callable[[], bool]) -> bool:
-    """What goes wrong in one lane, `sys.exit` included, ends that lane alone: False. Only a user ends them all."""
-    try:
-        return action()
-    except BaseException as error:
-        if stop.requested and isinstance(error, KeyboardInterrupt):
-            raise
-        writer.fail(error)
-        return False
-
-
-def finish(writer: Writer, last: dict[str, float]) -> None:
-    """Seal a lane at its last step, with the final metrics of all splits."""
-    evaluated = {name: value for name, value in last.items() if name.startswith(("val/", "test/"))}
-    writer.finish(writer.lane.evaluate("train") | evaluated)
-
-
-def fit(
-    cohort: Cohort,
-    registry: Registry,
-    stop: Stop,
-    progress: Progress,
-    *,
-    chunk: int | None = None,
-    training: type[Training] = Training,
-) -> None:
-    """Train the jobs of one cohort, each into its run directory, whose run.json says how it ended.
-
-    Nothing global is left changed: generators, environment, logging, threads.
-    """
-    with undisturbed():
+    def _train(self, cohort: Cohort) -> None:
+        self.datasets.keep(planned.job for planned in cohort)
         device = torch_device(cohort[0].job.settings.device)
-        writers = [w for planned in cohort if (w := _open(planned, registry, device, stop, progress)) is not None]
-        for run in (planned.run for planned in cohort):
-            run.heartbeat()
-        pending = [writer for writer in writers if guarded(writer, stop, partial(_start, writer))]
-        if not pending:
-            return
-        module = training(pending, stop, progress, chunk)
+        opened = {writer: planned for planned in cohort if (writer := self._open(planned, device)) is not None}
+        for planned in cohort:
+            planned.run.heartbeat()
+        pending = [writer for writer in opened if guarded(writer, self.stop, partial(_start, writer))]
+        seal(list(opened))
+        left = set(pending)
+        for part in Assembly(pending, self.stop, self.progress).parts():
+            left -= set(part.writers)
+            failed = self._fit(part, device)
+            if failed:
+                self._halve([opened[writer] for writer in failed])
+            if self.stop.requested:
+                break
+        for writer in left:
+            if writer.is_open:
+                writer.interrupt()
+
+    def _halve(self, cohort: Cohort) -> None:
+        """After an error that no lane owns: go on from the checkpoints in halves, until its cause is alone."""
+        self.progress.say(f"an error that may be of any of {len(cohort)} lanes: they go on in halves")
+        middle = len(cohort) // 2
+        for half in (cohort[:middle], cohort[middle:]):
+            self._train(half)
+
+    def _fit(self, part: Part, device: torch.device) -> list[Writer]:
+        """One Lightning fit. Gives the lanes that an error ended which may be of any of them."""
+        settings = part.writers[0].lane.job.settings
+        module = self.training(part.engine, part.writers, self.stop, self.progress, self.chunk)
         try:
-            _trainer(device, pending[0].lane.job.settings.precision).fit(module, itertools.repeat(0))
+            with freed_memory_kept() if len(part.writers) > 1 else nullcontext():
+                _trainer(device, settings.precision).fit(module, itertools.repeat(0))
         except BaseException as error:
-            _abandon(module, error, stop)
-        for writer in module.live:
-            writer.interrupt()
+            module.error = error
+        live = list(module.writers.values())
+        if module.error is None:
+            for writer in live:
+                writer.interrupt()
+            return []
+        return self._abandon(live, module.error)
 
+    def _abandon(self, live: list[Writer], error: BaseException) -> list[Writer]:
+        """End the lanes where they are. An update may be half done, so no checkpoint is made of it."""
+        is_hard_stop = self.stop.requested and isinstance(error, KeyboardInterrupt | SystemExit)
+        if len(live) > 1 and not is_hard_stop:
+            for writer in live:
+                writer.close()
+            return live
+        for writer in live:
+            writer.halt() if is_hard_stop else writer.fail(error)
+        if is_hard_stop:
+            raise KeyboardInterrupt from None
+        return []
 
-def _open(planned: Planned, registry: Registry, device: torch.device, stop: Stop, progress: Progress) -> Writer | None:
-    """The lane of a job and its writer; None where it could not be made, which its run.json then says."""
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            lane = Lane(planned.job, registry, device, lambda: stop.requested)
-        writer = Writer(planned.run, lane, planned.fingerprint, path="solo")
-        if not writer.is_fresh:
-            progress.say(f"goes on from step {lane.step}")
-        writer.note([str(warning.message) for warning in caught if warning.category is UserWarning])
-        return writer
-    except BaseException as error:
-        if stop.requested and isinstance(error, KeyboardInterrupt):
-            raise
-        with suppress(OSError):  # a full disk: the run stays as it was
-            planned.run.write(status="failed", error=describe(error), steps=0)
-        return None
+    def _open(self, planned: Planned, device: torch.device) -> Writer | None:
+        """The writer of a job's lane; None where it could not be made, which its run.json then says."""
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                lane = Lane(planned.job, self.registry, device, lambda: self.stop.requested, self.datasets)
+            writer = Writer(planned.run, lane, planned.fingerprint)
+            writer.note(*(str(warning.message) for warning in caught if warning.category is UserWarning))
+            if not writer.is_fresh:
+                self.progress.say(f"goes on from step {lane.step}")
+            return writer
+        except BaseException as error:
+            if self.stop.requested and isinstance(error, KeyboardInterrupt):
+                raise
+            with suppress(OSError):  # a full disk: the run stays as it was
+                planned.run.write(status="failed", error=describe(error), steps=0)
+            return None
 
 
 def _start(writer: Writer) -> bool:
@@ -172,20 +138,10 @@ def _start(writer: Writer) -> bool:
     if writer.is_fresh:
         row = lane.evaluate("val") | (lane.evaluate("test") if lane.is_ended else {})
         lane.observe(row["val/loss"])
-        writer.rows([(0, row)])
+        writer.rows(Rows(1, [], [], {0: row}))
         if lane.is_ended:
             finish(writer, row)
     return not lane.is_ended
-
-
-def _abandon(training: Training, error: BaseException, stop: Stop) -> None:
-    """End the lanes where they are. An update may be half done, so no checkpoint is made of it."""
-    hard_stop = stop.requested and isinstance(error, KeyboardInterrupt | SystemExit)
-    for writer in training.live:
-        writer.halt() if hard_stop else writer.fail(error)
-    training.live.clear()
-    if isinstance(error, KeyboardInterrupt | SystemExit):
-        raise KeyboardInterrupt from None
 
 
 def torch_device(name: str) -> torch.device:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,18 +13,19 @@ import torch
 from torch import Tensor
 
 from nnexp.config import Job
-from nnexp.data import Batches, check_split, evaluate, loss, metric_names, to_device
+from nnexp.data import Batches, evaluate, loss, metric_names
+from nnexp.datasets import Datasets
 from nnexp.diagnose import explain
-from nnexp.errors import Diverged, NnexpError
+from nnexp.errors import Diverged
+from nnexp.metrics import Rows
 from nnexp.registry import Registry
-from nnexp.seeding import Generators, derive, generator, seeded
+from nnexp.seeding import Generators, derive, same, seeded
 from nnexp.spec import DataSpec, Trainer
 from nnexp.update import clip, make_update
 from nnexp.weights import FlatWeights
 
 POINTS = 200
 DTYPES = {32: torch.float32, 64: torch.float64, "bf16": torch.float32}
-Row = tuple[int, dict[str, float]]
 
 
 @contextmanager
@@ -63,17 +65,23 @@ class Buffer:
         self.norms[self.count].copy_(norm)
         self.count += 1
 
-    def rows(self, layers: list[str]) -> list[Row]:
+    def rows(self, layers: list[str]) -> Rows:
         """The same as rows of metrics.csv, moved to the host at once."""
+        names = [f"grad_norm/{layer}" for layer in layers]
+        sparse = {
+            step: {"lr": lr, **dict(zip(names, norms.tolist(), strict=True))} for step, lr, norms in self.layer_norms
+        }
         losses, norms = self.numbers[:, : self.count].tolist()
-        rows = [
-            (step, {"train/loss": value, "grad_norm": norm})
-            for step, (value, norm) in enumerate(zip(losses, norms, strict=True), self.first)
-        ]
-        for step, lr, by_layer in self.layer_norms:
-            named = zip(layers, by_layer.tolist(), strict=True)
-            rows[step - self.first][1].update({"lr": lr, **{f"grad_norm/{layer}": norm for layer, norm in named}})
-        return rows
+        return Rows(self.first, losses, norms, sparse)
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """A loss () and its gradient (P,), and whether computing them drew random numbers."""
+
+    loss: Tensor
+    gradient: Tensor
+    draws: bool
 
 
 class Lane:
@@ -84,19 +92,25 @@ class Lane:
         registry: where its plugins are found.
         device: where its tensors live.
         stopped: asked before every update; training pauses where it says yes.
+        datasets: holds the data that other lanes may share.
     """
 
-    def __init__(self, job: Job, registry: Registry, device: torch.device, stopped: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        job: Job,
+        registry: Registry,
+        device: torch.device,
+        stopped: Callable[[], bool],
+        datasets: Datasets | None = None,
+    ) -> None:
         self.job, self.stopped = job, stopped
         self.step = 0
         self.arithmetic = partial(arithmetic, job.settings.precision, device)
         dtype = DTYPES[job.settings.precision]
         with seeded(derive(0, "import")):  # what a module draws when it is imported is the same for every job
             classes = {choice.kind: registry.get(choice.kind, choice.name).load() for choice in job.choices}
-        self.dataset = make_dataset(job, classes["dataset"])
+        self.dataset, self.splits = (datasets or Datasets()).get(job, classes["dataset"], dtype, device)
         self.data: DataSpec = self.dataset.spec
-        splits = {name: getattr(self.dataset, name) for name in ("train", "val", "test")}
-        self.splits = {name: to_device(split, dtype, device) for name, split in splits.items()}
         with seeded(derive(job.trainer.seed, "trainer")):
             self.trainer: Trainer = classes["trainer"](**job.trainer.values)
         self.generators = Generators(derive(job.model.seed, "model"))
@@ -138,7 +152,7 @@ class Lane:
         """Whether a step has layer norms and learning rate: a bounded number have, with the first and the last."""
         return step % self.stride == 0 or step in (1, self.trainer.max_steps)
 
-    def advance(self, stop: int) -> list[Row]:
+    def advance(self, stop: int) -> Rows:
         """Train up to step `stop`, or until stopped; gives the rows of these steps.
 
         Raises Diverged, with the rows up to the step that is not finite, and the weights as they were before it.
@@ -150,18 +164,31 @@ class Lane:
             return rows
         self.restore(before)
         self._train(bad, pausable=False)
-        before = self.state()
-        message = self._explain(rows[: bad + 1])
-        self.restore(before)  # a forward pass moves running means and generators
-        raise Diverged(message, rows[: bad + 1])
+        raise self.diverged(rows.cut(bad + 1))
 
-    def _first_bad(self, rows: list[Row]) -> int | None:
+    def diverged(self, rows: Rows) -> Diverged:
+        """What to say of a lane whose last row is not finite; its weights are those from before that update."""
+        before = self.state()
+        message = self._explain(rows)
+        self.restore(before)  # a forward pass moves running means and generators
+        return Diverged(message, rows)
+
+    def first_step(self) -> FirstStep:
+        """The next update's loss and gradient, computed and forgotten."""
+        before = self.state()
+        x, y, *lengths = next(self.batches.take(self.step + 1, 1))
+        with self.generators.active(), self.arithmetic():
+            value = loss(self.module(x, *lengths), y, self.data, *lengths)
+            gradient = torch.cat([g.reshape(-1) for g in self.weights.gradient(value)])
+        draws = not same(before["generators"], self.generators.state)
+        self.restore(before)
+        return FirstStep(value.detach(), gradient, draws)
+
+    def _first_bad(self, rows: Rows) -> int | None:
         """Index of the first row that is not finite; after the last update its weights count, for no loss follows."""
-        for index, (_, row) in enumerate(rows):
-            if not math.isfinite(row["train/loss"] + row["grad_norm"]):
-                return index
-        is_end = self.step == self.trainer.max_steps
-        return len(rows) - 1 if is_end and rows and not self.weights.vector.isfinite().all() else None
+        bad = rows.first_bad()
+        is_end = bad is None and len(rows) > 0 and self.step == self.trainer.max_steps
+        return len(rows) - 1 if is_end and not self.weights.vector.isfinite().all() else bad
 
     def _train(self, count: int, pausable: bool = True) -> Buffer:
         """The hot path: no number leaves the device here."""
@@ -183,15 +210,15 @@ class Lane:
                 self.step = step
         return buffer
 
-    def _explain(self, rows: list[Row]) -> str:
-        step, row = rows[-1]
+    def _explain(self, rows: Rows) -> str:
+        step, loss_value, norm = rows.last_step, rows.losses[-1], rows.norms[-1]
         x, y, *lengths = next(self.batches.take(step, 1))
         with self.generators.active(), self.arithmetic():
             where = explain(self.module, self.weights, lambda: loss(self.module(x, *lengths), y, self.data, *lengths))
-        last = f" The last finite gradient norm was {rows[-2][1]['grad_norm']:.3g}." if len(rows) > 1 else ""
-        if math.isfinite(row["train/loss"] + row["grad_norm"]):
+        last = f" The last finite gradient norm was {rows.norms[-2]:.3g}." if len(rows) > 1 else ""
+        if math.isfinite(loss_value + norm):
             return f"step {step}: the update is so large that it leaves weights that are not finite.{last}"
-        what = "loss" if not math.isfinite(row["train/loss"]) else "gradient"
+        what = "loss" if not math.isfinite(loss_value) else "gradient"
         return f"step {step}: the {what} is not finite. {where}{last}"
 
     def evaluate(self, split: str) -> dict[str, float]:
@@ -220,15 +247,3 @@ class Lane:
             self.module.load_state_dict(state["weights"])
         self.update.restore(state["optimizer"])
         self.generators.state = state["generators"]
-
-
-def make_dataset(job: Job, made: Any) -> Any:
-    """A job's data, drawn from `dataset.seed` alone. Raises NnexpError where the plugin breaks its contract."""
-    with seeded(derive(job.dataset.seed, "dataset")):
-        dataset = made(generator(job.dataset.seed, "data"), **job.dataset.values)
-    spec = getattr(dataset, "spec", None)
-    if not isinstance(spec, DataSpec):
-        raise NnexpError(f"dataset '{job.dataset.name}' must set self.spec to a DataSpec.")
-    for name in ("train", "val", "test"):
-        check_split(name, getattr(dataset, name, ()), spec)
-    return dataset

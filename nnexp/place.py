@@ -6,8 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from nnexp.create import Index
 from nnexp.errors import ConfigError, brief
-from nnexp.record import Index
 
 LONGEST_NAME = 255  # bytes, on every common file system
 BELOW = Path("r" * 130, "f" * 100)  # the longest names of a run directory and of a file in it

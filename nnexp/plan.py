@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from nnexp.config import Job
+from nnexp.config import Choice, Job
+from nnexp.create import Index, create, create_all, experiment_folder
 from nnexp.fingerprint import fingerprint
 from nnexp.place import check_writable, index
-from nnexp.record import ENDED, Index, Run, create, experiment_folder
+from nnexp.record import ENDED, Run
 from nnexp.registry import Registry
 
 
 @dataclass
 class Planned:
-    """A job and its run directory, which is made when training begins."""
+    """A job and its run directory, which is made when training begins.
+
+    Args:
+        number: its place in the command.
+    """
 
     job: Job
     fingerprint: str
     found: Run | None
+    number: int = 0
 
     @property
     def is_done(self) -> bool:
@@ -33,9 +41,20 @@ class Planned:
 
 Cohort = list[Planned]
 
+MOST_LANES = 512
+LANE_VALUES = ("lr", "weight_decay", "clip_norm")  # of a trainer, whose update is given these and nothing else by lane
+
+
+def make_runs(cohort: Cohort) -> None:
+    """Make the run directories that are not there, all at once; `run` tries again where one cannot be made."""
+    missing = [item for item in cohort if item.found is None]
+    made = create_all((item.job, item.fingerprint) for item in missing)
+    for item in missing:
+        item.found = made.get(item.fingerprint)
+
 
 def plan(jobs: list[Job], registry: Registry) -> list[Cohort]:
-    """Cohorts in the order of the jobs; a job given twice is trained once. Nothing is written or built.
+    """Cohorts in the order of their first jobs; a job given twice is trained once. Nothing is written or built.
 
     Raises ConfigError where a run cannot be made in the folder that its job names.
     """
@@ -46,8 +65,34 @@ def plan(jobs: list[Job], registry: Registry) -> list[Cohort]:
         if root not in indices:
             indices[root] = index(root)
         if digits not in planned:
-            planned[digits] = Planned(job, digits, indices[root].find(digits))
+            planned[digits] = Planned(job, digits, indices[root].find(digits), len(planned))
     left = [item.job for item in planned.values() if not item.is_done]
     for root, folder in dict.fromkeys((job.settings.runs, experiment_folder(job)) for job in left):
         check_writable(root, folder)
-    return [[item] for item in planned.values()]
+    return group(list(planned.values()), registry)
+
+
+def group(planned: list[Planned], registry: Registry) -> list[Cohort]:
+    """Jobs that differ in nothing but numbers, together."""
+    cohorts: dict[str, Cohort] = {}
+    for item in planned:
+        key = _common(item.job, registry) if item.job.settings.stack else str(item.number)
+        cohorts.setdefault(key, []).append(item)
+    cut = [cohort[i : i + MOST_LANES] for cohort in cohorts.values() for i in range(0, len(cohort), MOST_LANES)]
+    return sorted(cut, key=lambda cohort: cohort[0].number)
+
+
+def _common(job: Job, registry: Registry) -> str:
+    """What the lanes of a cohort have in common: all but the seeds and what is marked `PerLane`."""
+    settings = {name: value for name, value in asdict(job.settings).items() if name not in ("seed", "runs")}
+    choices = [[choice.kind, choice.name, _shared(choice, registry)] for choice in job.choices]
+    return json.dumps([settings, choices], sort_keys=True)
+
+
+def _shared(choice: Choice, registry: Registry) -> dict[str, Any]:
+    parameters = registry.get(choice.kind, choice.name).parameters
+    return {
+        name: value
+        for name, value in choice.values.items()
+        if not parameters[name].per_lane or (choice.kind == "trainer" and name not in LANE_VALUES)
+    }

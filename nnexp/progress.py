@@ -7,6 +7,7 @@ import time
 
 from tqdm import tqdm
 
+from nnexp.metrics import Rows
 from nnexp.tell import tell
 
 LINE_SECONDS = 10.0
@@ -31,10 +32,10 @@ class Progress:
             self._bar = tqdm(total=max_steps, desc=label, unit="step", leave=False, mininterval=0.1)
         self._last: dict[str, float] = {}
 
-    def show(self, step: int, rows: list[tuple[int, dict[str, float]]]) -> None:
-        """Tell of the newest rows."""
-        for _, row in rows[-1:]:
-            self._last |= {name: row[name] for name in ("train/loss", "val/accuracy") if name in row}
+    def show(self, step: int, rows: Rows) -> None:
+        """Tell of the newest row."""
+        row = rows.row(rows.last_step)
+        self._last |= {name: row[name] for name in ("train/loss", "val/accuracy") if name in row}
         if self._bar is not None:
             short = {name.rpartition("/")[2]: f"{value:.3g}" for name, value in self._last.items()}
             self._bar.set_postfix(short, refresh=False)

@@ -7,18 +7,33 @@ import platform
 import socket
 import subprocess
 import sys
+import time
+from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 PACKAGES = ("nnexp", "torch", "pytorch-lightning", "hydra-core", "tensorboard", "numpy")
+GIT_SECONDS = 30
 
 
 def provenance(device: str) -> dict[str, Any]:
     """Where a run's numbers come from."""
-    versions = {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+    git = _git_state(os.getcwd(), int(time.monotonic() / GIT_SECONDS))
     process = {"host": socket.gethostname(), "pid": os.getpid(), "command": [Path(sys.argv[0]).name, *sys.argv[1:]]}
-    return {"versions": versions, "git": git_state(), "platform": platform.platform(), "device": device, **process}
+    return {"versions": versions(), "git": git, "platform": platform.platform(), "device": device, **process}
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that make the numbers."""
+    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+
+
+@lru_cache(maxsize=1)
+def _git_state(_folder: str, _time: int) -> dict[str, Any] | None:
+    """Asked once for all lanes of a cohort, and again where the folder or the commit may be another."""
+    return git_state()
 
 
 def git_state() -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
 """The run directory: one job's results, readable without this program.
 
-Created at once by a rename, locked while it is trained, its files replaced by rename; nothing finished is overwritten.
+Locked while it is trained, its files replaced by rename; nothing finished is overwritten.
 """
 
 from __future__ import annotations
@@ -9,19 +9,16 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import socket
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
 from filelock import FileLock, Timeout
 
-from nnexp.config import Job
 from nnexp.errors import RecordError
-from nnexp.provenance import provenance
+from nnexp.files import TEMPORARY, write_atomically
 
 FORMAT = 1
 ENDED = ("finished", "diverged")
@@ -40,54 +37,23 @@ FACTS: dict[str, tuple[Any, bool]] = {
 }
 
 
-def slug(text: str) -> str:
-    """Lower-case letters, digits and `._=-`, at most 64 characters."""
-    return re.sub(r"[^a-z0-9._=]+", "-", text.lower()).strip("-.")[:64].strip("-.")
-
-
-def label(parts: list[str]) -> str:
-    """The parts that fit into a directory's name, each whole; `default` where there is none."""
-    name = ""
-    for part in map(slug, parts):
-        if len(longer := f"{name}-{part}" if name else part) <= 64:
-            name = longer
-    return name or "default"
-
-
-TEMPORARY = r"\..+\.\d+\.part"  # the names under which `write_atomically` writes
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file by a rename, so that a reader sees the old content or the new, whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-
-
 def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class Run:
-    """One run directory."""
+    """One run directory. While its lock is held nobody else writes run.json, so it is read once for all that time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()  # a plugin may change the working directory
         self._lock: FileLock | None = None
+        self._known: bytes | None = None
         self._beat = 0.0
 
     def read(self) -> dict[str, Any]:
         """What run.json says. Raises RecordError where it cannot be read."""
         try:
-            facts = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
+            facts = json.loads((self._known or (self.path / "run.json").read_bytes()).decode())
         except (OSError, ValueError, RecursionError) as error:
             raise RecordError(f"{self.path}: run.json cannot be read ({error}). Move the directory away.") from None
         if not isinstance(facts, dict) or facts.get("format") != FORMAT:
@@ -99,8 +65,10 @@ class Run:
 
     def write(self, **facts: Any) -> None:
         """Change facts in run.json; a fact that is not in JSON's own types is an error of the caller."""
-        content = json.dumps(self.read() | facts, indent=1, default=_plain)
-        write_atomically(self.path / "run.json", (content + "\n").encode())
+        content = to_json(self.read() | facts)
+        write_atomically(self.path / "run.json", content)
+        if self._lock is not None:
+            self._known = content
 
     @property
     def status(self) -> str:
@@ -117,12 +85,21 @@ class Run:
             lock.acquire(timeout=0)
         except Timeout:
             raise RecordError(self._busy(facts)) from None
+        self._lock = lock
         # A shared file system may not pass locks between hosts: there the heartbeat decides.
         if facts["status"] == "running" and elsewhere and age < HEARTBEAT_SECONDS:
-            lock.release()
+            self.unlock()
             raise RecordError(self._busy(facts))
-        self._lock = lock
-        sweep_up(self.path, TEMPORARY)
+        self._sweep_up()
+        with contextlib.suppress(OSError):  # anew, for another process may have ended it just before; `read` tells
+            self._known = (self.path / "run.json").read_bytes()
+
+    def _sweep_up(self) -> None:
+        """Remove what a killed process left half written."""
+        for name in os.listdir(self.path):
+            if re.fullmatch(TEMPORARY, name):
+                with contextlib.suppress(OSError):
+                    (self.path / name).unlink()
 
     def _busy(self, facts: dict[str, Any]) -> str:
         who = f"process {facts.get('pid')} on {facts.get('host')}"
@@ -137,98 +114,12 @@ class Run:
     def unlock(self) -> None:
         if self._lock is not None:
             self._lock.release()
-            self._lock = None
+            self._lock = self._known = None
 
 
-class Index:
-    """The run directories under a folder, looked at once, to be found by fingerprint."""
-
-    def __init__(self, root: Path, digits: str = "") -> None:
-        self.paths: dict[str, list[Path]] = {}
-        for path in sorted(root.glob(f"*/*-{digits}*")):
-            self.paths.setdefault(path.name.rpartition("-")[2][:8], []).append(path)
-
-    def find(self, fingerprint: str) -> Run | None:
-        """The run of this fingerprint under any experiment, or None."""
-        for path in self.paths.get(fingerprint[:8], []):
-            with contextlib.suppress(RecordError):
-                run = Run(path)
-                if run.read().get("fingerprint") == fingerprint:
-                    return run
-        return None
-
-
-def experiment_folder(job: Job) -> Path:
-    """Where the runs of a job's experiment lie."""
-    return Path(job.settings.runs) / (slug(job.experiment) or "default")
-
-
-def create(job: Job, fingerprint: str) -> Run:
-    """A new run directory, complete from the moment it is there; or that of another process that was faster."""
-    root = Path(job.settings.runs)
-    parent = experiment_folder(job)
-    parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(root / ".lock"):
-        return Index(root, fingerprint[:8]).find(fingerprint) or _create(job, fingerprint, parent)
-
-
-def sweep_up(folder: Path, pattern: str) -> None:
-    """Remove what a killed process left half written; the caller holds the lock that its writer held."""
-    for path in folder.iterdir():
-        if re.fullmatch(pattern, path.name):
-            with contextlib.suppress(OSError):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _create(job: Job, fingerprint: str, parent: Path) -> Run:
-    sweep_up(parent, r"\.new-[0-9a-f]{8}-\d+")
-    temporary = parent / f".new-{fingerprint[:8]}-{os.getpid()}"
-    temporary.mkdir()
-    try:
-        (temporary / "config.yaml").write_text(yaml.safe_dump(job.plain(), sort_keys=False), encoding="utf-8")
-        (temporary / "run.json").write_text(json.dumps(_facts(job, fingerprint), indent=1, default=_plain) + "\n")
-        path = _rename(temporary, parent / f"{job.label}-", fingerprint)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return Run(path)
-
-
-def refer(job: Job, run: Run) -> None:
-    """Record under the job's own experiment that its run lies under another one."""
-    folder = experiment_folder(job)
-    if run.path.parent.resolve() != folder.resolve():
-        folder.mkdir(parents=True, exist_ok=True)
-        content = {"format": FORMAT, "run": os.path.relpath(run.path, folder)}
-        write_atomically(folder / f"{job.label}-{run.path.name.rpartition('-')[2]}.json", json.dumps(content).encode())
-
-
-def _rename(temporary: Path, prefix: Path, fingerprint: str) -> Path:
-    """The first free name: 8 digits of the fingerprint, or more where two jobs share these."""
-    for digits in (8, 16, 64):
-        path = prefix.with_name(prefix.name + fingerprint[:digits])
-        try:
-            os.rename(temporary, path)
-        except OSError:
-            if not path.exists():
-                raise
-            continue
-        return path
-    raise RecordError(f"{prefix}{fingerprint}: the name is taken by another job. Move that directory away.")
-
-
-def _facts(job: Job, fingerprint: str) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "status": "new",
-        "fingerprint": fingerprint,
-        "experiment": job.experiment,
-        "overrides": job.overrides,
-        "seeds": {choice.kind: choice.seed for choice in job.choices},
-        "created": now(),
-        "resumed_from": [],
-        "seconds": 0.0,
-        **provenance(job.settings.device),
-    }
+def to_json(facts: dict[str, Any]) -> bytes:
+    """The content of run.json."""
+    return (json.dumps(facts, indent=1, default=_plain) + "\n").encode()
 
 
 def _plain(value: Any) -> Any:

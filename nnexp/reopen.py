@@ -17,9 +17,10 @@ from nnexp.checkpoint import MODEL
 from nnexp.checkpoint import load as load_weights
 from nnexp.config import Job, make_job
 from nnexp.data import Split
+from nnexp.datasets import make_dataset
 from nnexp.errors import NnexpError, RecordError, cut
 from nnexp.fingerprint import fingerprint
-from nnexp.lane import Lane, make_dataset
+from nnexp.lane import Lane
 from nnexp.record import Run
 from nnexp.registry import Registry, discover
 from nnexp.spec import DataSpec

@@ -47,6 +47,17 @@ def capture() -> State:
     return state
 
 
+def same(one: State, other: State) -> bool:
+    """Whether two captured states are equal."""
+    return one.keys() == other.keys() and all(_equal(value, other[name]) for name, value in one.items())
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, list):  # of tensors or of numbers
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else bool(one == other)
+
+
 def apply(state: State) -> None:
     """Put the global generators into a captured state."""
     torch.set_rng_state(state["torch"])

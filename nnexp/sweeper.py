@@ -21,8 +21,8 @@ from nnexp.axes import LIMIT, Axis, make_axes, sweep_axes
 from nnexp.composer import Choices, Composer, config_errors
 from nnexp.config import GROUPS, Job, chosen, known_keys, make_job, parameters_of, shown, unknown_key
 from nnexp.configfile import plain_values
+from nnexp.create import label
 from nnexp.errors import ConfigError, cut
-from nnexp.record import label
 from nnexp.registry import KINDS, Registry
 
 SHOWN = 20  # errors of a sweep

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import math
+from collections.abc import Sequence
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 
 from nnexp.checkpoint import plain
@@ -12,8 +15,11 @@ from nnexp.spec import PureTrainer, Trainer
 from nnexp.weights import FlatWeights
 
 
-def clip(grads: Tensor, norm: Tensor, clip_norm: float | None) -> Tensor:
-    """Scale a flat gradient to at most `clip_norm`, as `torch.nn.utils.clip_grad_norm_` does."""
+def clip(grads: Tensor, norm: Tensor, clip_norm: float | Tensor | None) -> Tensor:
+    """Scale a flat gradient to at most `clip_norm`, as `torch.nn.utils.clip_grad_norm_` does.
+
+    grads (P,) with its norm (), or (K, P) with norms (K, 1) and a clip_norm for each lane.
+    """
     if clip_norm is None:
         return grads
     return grads * (clip_norm / (norm + 1e-6)).clamp(max=1.0)
@@ -48,6 +54,54 @@ class PureUpdate:
     def restore(self, state: dict[str, Any]) -> None:
         device = self.weights.vector.device
         self.optimizer_state = {name: value.to(device) for name, value in state.items()}
+
+
+class StackUpdate:
+    """The updates of K lanes at once; what the trainer marks `PerLane` in its base class may differ between them.
+
+    Args:
+        updates: of the lanes, in the order of the rows of `weights`.
+        weights: (K, P).
+    """
+
+    def __init__(self, updates: Sequence[PureUpdate], weights: Tensor) -> None:
+        self.pure, self.trainer, self.weights = updates[0].pure, updates[0].trainer, weights
+        names = updates[0].optimizer_state
+        self.state = {name: torch.stack([update.optimizer_state[name] for update in updates]) for name in names}
+        trainers = [update.trainer for update in updates]
+        self.base_lr = torch.tensor([[t.lr] for t in trainers], dtype=torch.float64)
+        self.lr_factor, self._lr = 1.0, self._column([t.lr for t in trainers])
+        decays = [t.weight_decay for t in trainers]
+        self.weight_decay = self._column(decays) if any(decays) else 0.0
+        norms = [math.inf if t.clip_norm is None else t.clip_norm for t in trainers]
+        self.clip_norm = None if all(map(math.isinf, norms)) else self._column(norms)
+
+    def _column(self, values: list[float]) -> Tensor:
+        return self.weights.new_tensor(values).unsqueeze(1)
+
+    @torch.no_grad()
+    def step(self, grads: Tensor, norms: Tensor, step: int) -> None:
+        """Clip the gradients (K, P), whose norms are (K,), and change the weights."""
+        new, self.state = self.pure.update(
+            self.weights,
+            clip(grads, norms.unsqueeze(1), self.clip_norm),
+            self.state,
+            step,
+            lr=self.lr(step),
+            weight_decay=self.weight_decay,
+        )
+        self.weights.copy_(new)
+
+    def lr(self, step: int) -> Tensor:
+        """(K, 1)."""
+        factor = self.trainer.lr_factor(step)
+        if factor != self.lr_factor:
+            self.lr_factor, self._lr = factor, (self.base_lr * factor).to(self.weights)
+        return self._lr
+
+    def row(self, lane: int) -> dict[str, Any]:
+        """The optimiser's state of one lane."""
+        return {name: value[lane].clone() for name, value in self.state.items()}
 
 
 class TorchUpdate:

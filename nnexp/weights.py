@@ -30,12 +30,17 @@ class FlatWeights:
             raise NnexpError(f"{type(module).__name__} has no weights to train.")
         self.names = [name for name, _ in named]
         self.params = [p for _, p in named]
-        self.vector = torch.cat([p.detach().reshape(-1) for p in self.params])
-        for p, part in zip(self.params, self.vector.split([p.numel() for p in self.params]), strict=True):
-            p.data = part.view(p.shape)
+        self.sizes = [p.numel() for p in self.params]
+        self.place(torch.cat([p.detach().reshape(-1) for p in self.params]))
         layers = list(map(layer_of, self.names))
         self.layers = list(dict.fromkeys(layers))
         self.layer_index = torch.tensor([self.layers.index(layer) for layer in layers], device=self.vector.device)
+
+    def place(self, vector: Tensor) -> None:
+        """Make each parameter a view of `vector` (P,), which holds their values."""
+        self.vector = vector
+        for p, part in zip(self.params, vector.split(self.sizes), strict=True):
+            p.data = part.view(p.shape)
 
     def gradient(self, loss: Tensor) -> tuple[Tensor, ...]:
         """The gradient by parameter; zero for one that the loss does not depend on."""

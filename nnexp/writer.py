@@ -1,17 +1,22 @@
-"""What a lane leaves behind while it trains: metrics.csv, the event file, checkpoints, and at last the seal."""
+"""What a lane leaves behind while it trains: metrics.csv, the event file, checkpoints, and at last the seal.
+
+No file stays open between writes, for a process may train hundreds of lanes.
+"""
 
 from __future__ import annotations
 
 import math
 import time
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
-from nnexp.checkpoint import MODEL, checkpoints, encode, save, save_checkpoint
-from nnexp.errors import NnexpError
+from nnexp.checkpoint import MODEL, checkpoints, digest, save, save_checkpoint
+from nnexp.errors import NnexpError, RecordError
 from nnexp.events import Events
-from nnexp.lane import Lane, Row
-from nnexp.metrics import Metrics, read_rows
+from nnexp.files import settle
+from nnexp.lane import Lane
+from nnexp.metrics import Metrics, Rows, read_rows
 from nnexp.provenance import provenance
 from nnexp.record import Run, now
 from nnexp.registry import plugin_files
@@ -29,31 +34,32 @@ class Writer:
         run: the directory, locked by the caller.
         lane: what is trained; its state is set from the checkpoint.
         fingerprint: of the job.
-        path: how the numbers are made, "solo" for a lane trained on its own.
     """
 
-    def __init__(self, run: Run, lane: Lane, fingerprint: str, path: str) -> None:
+    def __init__(self, run: Run, lane: Lane, fingerprint: str) -> None:
         self.run, self.lane, self.fingerprint = run, lane, fingerprint
-        self.is_fresh = True
+        self.is_fresh = self.is_open = True
+        self.notes: list[str] = []
+        self._ending: dict[str, Any] | None = None
         self.started, self._flushed = time.time(), time.monotonic()
         evaluations = math.ceil(lane.trainer.max_steps / lane.trainer.eval_every)
         self._evaluation_stride = lane.trainer.eval_every * (math.ceil(evaluations / EVALUATION_POINTS) or 1)
-        encode(lane.state())  # what cannot be kept is refused now, not at the first checkpoint
+        digest(lane.state())  # what cannot be kept is refused now, not at the first checkpoint
         facts = run.read()
         self._seconds = float(facts["seconds"])
         self.metrics = Metrics(run.path / "metrics.csv", lane.columns, DIGITS[lane.job.settings.precision])
         if facts["status"] == "new":
             self.metrics.restart()  # killed, or its disk full, before it began
         resumed = [*facts["resumed_from"], self._resume()] if facts["status"] != "new" else []
-        device = str(lane.weights.vector.device)
+        self.path: str | None = facts.get("path")  # a resume keeps it
         self.events = self._new_events()
         self._update(
-            **provenance(device),
+            **provenance(str(lane.weights.vector.device)),
             status="running",
-            path=path,
             parameters=lane.num_weights,
             resumed_from=resumed,
             started=now(),
+            notes=[],
             error=None,
         )
 
@@ -72,52 +78,61 @@ class Writer:
         """An event file that says what metrics.csv says, and nothing else."""
         events = Events(self.run.path)
         events.session_start(self.lane.job.flat(), self.started)
-        for step, row in read_rows(self.metrics.path):
-            self._point(events, step, row)
+        if self.lane.step > 0:
+            events.scalars((step, row) for step, row in read_rows(self.metrics.path) if self._is_point(step, row))
         events.flush()
         return events
 
-    def _point(self, events: Events, step: int, row: dict[str, float]) -> None:
+    def _is_point(self, step: int, row: dict[str, float]) -> bool:
         """A bounded number of steps become points: those with layer norms, and enough of those with an evaluation."""
         is_evaluation = "val/loss" in row and step % self._evaluation_stride == 0
-        if is_evaluation or "lr" in row or "test/loss" in row:
-            events.scalars(step, row)
+        return is_evaluation or "lr" in row or "test/loss" in row
 
-    def note(self, texts: list[str]) -> None:
-        """Keep what the plugins had to say when they were made; it is shown with the results."""
-        self.run.write(notes=texts)
+    def note(self, *texts: str) -> None:
+        """Keep what is worth knowing beside the numbers; it is shown with the results."""
+        self.notes += texts
+        if texts:
+            self.run.write(notes=self.notes)
 
-    def rows(self, rows: list[Row]) -> None:
-        """Record rows; on disk at the next flush or checkpoint."""
+    def begin(self, path: str) -> bool:
+        """Record how the numbers are made."""
+        self.path = path
+        self.run.write(path=path)
+        return True
+
+    def rows(self, rows: Rows) -> None:
+        """Record rows; written at the next flush or checkpoint."""
         self.metrics.append(rows)
-        for step, row in rows:
-            self._point(self.events, step, row)
+        points = [step for step, row in rows.sparse.items() if self._is_point(step, row)]
+        self.events.scalars((step, rows.row(step)) for step in points)
         if time.monotonic() - self._flushed > FLUSH_SECONDS:
-            self.events.flush()
-            self._flushed = time.monotonic()
+            self.flush()
         self.run.heartbeat()
 
-    def checkpoint(self) -> None:
-        """Save all that training goes on from. The rows up to here are on disk first."""
-        save_checkpoint(self.run.path, self._state())
+    def flush(self) -> tuple[int, str]:
+        """Write what waits; gives the size and the hash of metrics.csv."""
+        written = self.metrics.flush()
         self.events.flush()
+        self._flushed = time.monotonic()
+        return written
 
-    def _state(self) -> dict[str, Any]:
-        size, digest = self.metrics.sync()
-        kept = {"metrics_bytes": size, "metrics_sha256": digest, "state": self.lane.state()}
-        return {"fingerprint": self.fingerprint, **kept}
+    def checkpoint(self) -> None:
+        """Save all that training goes on from. The rows up to here are written first."""
+        size, sha256 = self.flush()
+        kept = {"metrics_bytes": size, "metrics_sha256": sha256, "state": self.lane.state()}
+        save_checkpoint(self.run.path, {"fingerprint": self.fingerprint, **kept})
 
     def finish(self, metrics: dict[str, float]) -> None:
-        """Seal a run that reached its last step."""
+        """End a run that reached its last step; `seal` then says so."""
         self._save_model()
         early = self.lane.step < self.lane.trainer.max_steps
         plain = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        self._seal(status="finished", stopped_early=early, metrics=plain)
+        self._end(status="finished", stopped_early=early, metrics=plain)
 
     def diverge(self, error: NnexpError) -> None:
-        """Seal a run whose loss is no longer finite; model.pt holds the weights from before that update."""
+        """End a run whose loss is no longer finite; model.pt holds the weights from before that update."""
         self._save_model()
-        self._seal(status="diverged", error={"type": "Diverged", "message": str(error)})
+        self._end(status="diverged", error={"type": "Diverged", "message": str(error)})
 
     def interrupt(self) -> None:
         """Keep what there is, so that the same command goes on from here."""
@@ -126,17 +141,17 @@ class Writer:
 
     def halt(self) -> None:
         """End here; the same command goes on from the last checkpoint."""
-        self._seal(status="interrupted")
+        self._end_at_once(status="interrupted")
 
     def fail(self, error: BaseException) -> None:
-        """Seal a run that raised. Where even that cannot be written (a full disk), run.json says `running`,
+        """Close a run that raised. Where even that cannot be written (a full disk), run.json says `running`,
         its lock is free, and the same command goes on from the last checkpoint.
         """
-        for attempt in (self._seal, self._update):
+        for attempt in (self._end_at_once, self._update):
             try:
                 attempt(status="failed", error=describe(error))
                 return
-            except (OSError, ValueError):  # ValueError: a file that the first attempt closed
+            except (OSError, RecordError):
                 continue
         tell(f"{self.run.path}: {describe(error)['message']}; and run.json cannot be written.")
 
@@ -145,19 +160,47 @@ class Writer:
         content = {"fingerprint": self.fingerprint, "step": state["step"], "weights": state["weights"]}
         save(self.run.path / MODEL, content)
 
-    def _seal(self, *, status: str, **facts: Any) -> None:
-        try:
-            self.metrics.sync()
-            self.events.session_end(status)
-            self.events.flush()
-            self._update(status=status, ended=now(), **facts)
-        finally:
-            self.metrics.close()
-            self.events.close()
+    def _end(self, *, status: str, **facts: Any) -> None:
+        self.close()
+        self.events.session_end(status)
+        self.flush()
+        self._ending = {"status": status, "ended": now(), **facts}
+
+    def _end_at_once(self, *, status: str, **facts: Any) -> None:
+        self._end(status=status, **facts)
+        self.say_end()
+
+    @property
+    def is_unsealed(self) -> bool:
+        """Whether the run ended and run.json does not say so yet."""
+        return self._ending is not None
+
+    def say_end(self) -> None:
+        """Write into run.json how the run ended."""
+        ending, self._ending = self._ending or {}, None
+        self._update(**ending)
+
+    def close(self) -> None:
+        """Record nothing more. The run goes on from its last checkpoint where it did not end."""
+        self.is_open = False
 
     def _update(self, **facts: Any) -> None:
         seconds = round(self._seconds + time.time() - self.started, 3)
         self.run.write(**facts, steps=self.lane.step, seconds=seconds)
+
+
+def seal(writers: Sequence[Writer]) -> None:
+    """Say of the runs that ended how they did, once their results are on disk."""
+    ended = [writer for writer in writers if writer.is_unsealed]
+    results = settle([[writer.metrics.path, writer.run.path / MODEL] for writer in ended])
+    for writer, error in zip(ended, results, strict=True):
+        try:
+            if error:
+                raise error
+            writer.say_end()
+        except OSError as reason:
+            writer.fail(reason)
+    settle([[writer.run.path / "run.json"] for writer in ended])
 
 
 def describe(error: BaseException) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -33,18 +34,19 @@ def hparams(folder: Path, tag: str) -> HParamsPluginData:
 
 def test_scalars_come_back(tmp_path: Path) -> None:
     events = Events(tmp_path)
-    events.scalars(1, {"train/loss": 0.5, "lr": 0.01})
-    events.scalars(7, {"train/loss": 0.25})
-    events.close()
+    events.scalars([(1, {"train/loss": 0.5, "lr": 0.01}), (7, {"train/loss": 0.25})])
+    events.flush()
+    events.scalars([(300, {"train/loss": 1e300})])
+    events.flush()
     points = [(p.step, p.value) for p in read(tmp_path).Scalars("train/loss")]
-    assert points == [(1, 0.5), (7, 0.25)]
+    assert points == [(1, 0.5), (7, 0.25), (300, math.inf)]
 
 
 def test_a_second_writer_replaces_the_file(tmp_path: Path) -> None:
     for value in (1.0, 2.0):
         events = Events(tmp_path)
-        events.scalars(1, {"x": value})
-        events.close()
+        events.scalars([(1, {"x": value})])
+        events.flush()
     assert len(list(tmp_path.glob("events*"))) == 1
     assert [p.value for p in read(tmp_path).Scalars("x")] == [2.0]
 
@@ -52,7 +54,7 @@ def test_a_second_writer_replaces_the_file(tmp_path: Path) -> None:
 def test_hparams_keep_their_types_and_null_is_left_out(tmp_path: Path) -> None:
     events = Events(tmp_path)
     events.session_start({"model": "lstm", "lr": 0.5, "n": 3, "yes": True, "none": None, "pattern": (1, 0, 1)}, 0.0)
-    events.close()
+    events.flush()
     values = hparams(tmp_path, metadata.SESSION_START_INFO_TAG).session_start_info.hparams
     assert {name: value.WhichOneof("kind") for name, value in values.items()} == {
         "model": "string_value",

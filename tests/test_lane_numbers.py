@@ -14,8 +14,9 @@ def test_a_row_has_the_loss_and_the_norm_of_the_gradient_of_its_batch(make_lane)
     x, y = lane.splits["train"]
     loss = F.cross_entropy(lane.module(x), y)
     norm = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(lane.module.parameters()))]).norm()
-    ((step, row),) = lane.advance(1)
-    assert step == 1
+    rows = lane.advance(1)
+    assert (rows.first, len(rows)) == (1, 1)
+    row = rows.row(1)
     assert row["train/loss"] == pytest.approx(loss.item(), rel=1e-12)
     assert row["grad_norm"] == pytest.approx(norm.item(), rel=1e-12)
     assert row["lr"] == 0.1
@@ -24,7 +25,9 @@ def test_a_row_has_the_loss_and_the_norm_of_the_gradient_of_its_batch(make_lane)
 @pytest.mark.parametrize("model", ["lstm", "mlp"])
 def test_the_layers_norms_make_up_the_whole(make_lane, model):
     lane = make_lane("dataset=moons", f"model={model}", "trainer.max_steps=5", "precision=64")
-    for _, row in lane.advance(5):
+    rows = lane.advance(5)
+    for step in range(1, 6):
+        row = rows.row(step)
         layers = [value for name, value in row.items() if name.startswith("grad_norm/")]
         assert len(layers) == len(lane.weights.layers) == 2
         assert sum(v * v for v in layers) ** 0.5 == pytest.approx(row["grad_norm"], rel=1e-12)
@@ -41,15 +44,17 @@ def test_a_bounded_number_of_steps_has_layer_norms_the_first_and_the_last_among_
 
 def test_only_recorded_steps_have_layer_norms_and_every_step_has_a_loss(make_lane):
     lane = make_lane(*MOONS, "trainer.max_steps=1000")
-    rows = lane.advance(12) + lane.advance(23)
-    assert [step for step, _ in rows] == list(range(1, 24))
-    assert [step for step, row in rows if "lr" in row and "grad_norm/head" in row] == [1, 5, 10, 15, 20]
-    assert all({"train/loss", "grad_norm"} <= set(row) for _, row in rows)
+    both = lane.advance(12), lane.advance(23)
+    assert [(rows.first, len(rows.losses), len(rows.norms)) for rows in both] == [(1, 12, 12), (13, 11, 11)]
+    assert [list(rows.sparse) for rows in both] == [[1, 5, 10], [15, 20]]
+    assert all(
+        set(row) == {"lr", "grad_norm/hidden.0", "grad_norm/head"} for rows in both for row in rows.sparse.values()
+    )
 
 
 def test_columns_are_all_that_rows_and_evaluations_hold(make_lane):
     lane = make_lane(*MOONS, "trainer.max_steps=1")
-    ((_, row),) = lane.advance(1)
+    row = lane.advance(1).row(1)
     evaluated = [name for split in ("val", "test") for name in lane.evaluate(split)]
     assert lane.columns == [*["train/loss", "grad_norm", "lr", "grad_norm/hidden.0", "grad_norm/head"], *evaluated]
     assert set(row) <= set(lane.columns)
@@ -58,8 +63,7 @@ def test_columns_are_all_that_rows_and_evaluations_hold(make_lane):
 def test_clipping_bounds_the_step_and_not_the_norm_that_is_recorded(make_lane):
     lane = make_lane(*MOONS, "trainer.clip_norm=0.01", "trainer.lr=1", "precision=64")
     before = lane.weights.vector.clone()
-    ((_, row),) = lane.advance(1)
-    assert row["grad_norm"] > 0.05
+    assert lane.advance(1).norms[0] > 0.05
     assert (lane.weights.vector - before).norm().item() == pytest.approx(0.01, rel=1e-3)
 
 
@@ -108,7 +112,7 @@ def test_each_seed_decides_its_own_part_and_no_other(make_lane, key, same_data, 
 def test_no_steps_train_nothing(make_lane):
     lane = make_lane(*MOONS, "trainer.max_steps=0")
     before = lane.weights.vector.clone()
-    assert lane.advance(0) == []
+    assert len(lane.advance(0)) == 0
     assert torch.equal(lane.weights.vector, before)
     assert set(lane.evaluate("val")) == {"val/loss", "val/accuracy"}
 
@@ -120,14 +124,17 @@ def test_a_stop_pauses_between_updates_and_training_goes_on_bit_for_bit(make_lan
     paused.stopped = lambda: next(asked) == after
     rows = paused.advance(40)
     assert (len(rows), paused.step) == (after, after)
-    rows += paused.advance(40)
-    assert rows == whole.advance(40)
+    rest, expected = paused.advance(40), whole.advance(40)
+    assert rest.first == after + 1
+    assert rows == expected.cut(after)
+    assert (rows.losses + rest.losses, rows.norms + rest.norms) == (expected.losses, expected.norms)
+    assert rows.sparse | rest.sparse == expected.sparse
     assert torch.equal(paused.weights.vector, whole.weights.vector)
 
 
 def test_64_bits_start_from_the_same_weights_as_32_and_part_by_rounding_only(make_lane):
     single, double = make_lane(*MOONS), make_lane(*MOONS, "precision=64")
     assert torch.equal(single.weights.vector.double(), double.weights.vector)
-    losses = [[row["train/loss"] for _, row in lane.advance(20)] for lane in (single, double)]
+    losses = [lane.advance(20).losses for lane in (single, double)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     assert losses[0] != losses[1]

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nnexp import launcher
 from nnexp.errors import NnexpError
-from nnexp.launcher import launch
+from nnexp.launcher import Launcher, launch
 from nnexp.plan import plan
 from nnexp.record import Run
 from nnexp.stop import Stop
@@ -67,15 +66,15 @@ def test_a_run_in_use_is_left_out_with_a_reason(sweep, capsys: pytest.CaptureFix
 
 def test_a_run_finished_by_another_process_meanwhile_is_not_trained_again(sweep, registry, monkeypatch) -> None:
     planned_early = []
-    original = launcher._train
+    original = Launcher._train
 
-    def late(cohort, *rest):
+    def late(self, cohort, label):
         planned_early.append(cohort)
         if len(planned_early) == 1:  # another process is faster, between our plan and our lock
             sweep("seed=5")
-        original(cohort, *rest)
+        original(self, cohort, label)
 
-    monkeypatch.setattr(launcher, "_train", late)
+    monkeypatch.setattr(Launcher, "_train", late)
     (run,) = sweep("seed=5")
     assert run.read()["resumed_from"] == []
 

@@ -7,16 +7,26 @@ from pathlib import Path
 import pytest
 
 from nnexp.errors import ConfigError
-from nnexp.plan import plan
+from nnexp.plan import make_runs, plan
 from nnexp.sweeper import compose_jobs
 
 
 def test_planning_writes_nothing_and_keeps_the_order(registry, tmp_path: Path) -> None:
     jobs = compose_jobs([f"runs='{tmp_path / 'runs'}'", "seed=3,1,2,1"], registry, multirun=True)
-    cohorts = plan(jobs, registry)
-    assert [planned.job.settings.seed for (planned,) in cohorts] == [3, 1, 2]
-    assert not any(planned.is_done for (planned,) in cohorts)
+    (cohort,) = plan(jobs, registry)
+    assert [planned.job.settings.seed for planned in cohort] == [3, 1, 2]
+    assert not any(planned.is_done for planned in cohort)
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_runs_of_a_cohort_are_made_at_once_and_those_that_are_there_are_kept(registry, tmp_path: Path) -> None:
+    jobs = compose_jobs([f"runs='{tmp_path / 'runs'}'", "seed=0,1,2"], registry, multirun=True)
+    (cohort,) = plan(jobs, registry)
+    there = cohort[1].run
+    make_runs(cohort)
+    assert cohort[1].found is there
+    assert [planned.run.read()["fingerprint"] for planned in cohort] == [planned.fingerprint for planned in cohort]
+    assert len({planned.run.path for planned in cohort}) == 3
 
 
 def test_a_finished_run_is_found_again_wherever_it_lies(registry, train, tmp_path: Path) -> None:
@@ -60,3 +70,77 @@ def test_a_folder_that_cannot_be_written_is_refused_unless_all_in_it_is_finished
     assert plan(compose_jobs([*command, "trainer.max_steps=2"], registry), registry)[0][0].is_done
     with pytest.raises(ConfigError, match="runs cannot lie there: Permission denied"):
         plan(compose_jobs([*command, "trainer.max_steps=3"], registry), registry)
+
+
+def grouped(registry, tmp_path: Path, *overrides: str) -> list[list[int]]:
+    jobs = compose_jobs([f"runs='{tmp_path / 'runs'}'", *overrides], registry, multirun=True)
+    return [[planned.number for planned in cohort] for cohort in plan(jobs, registry)]
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        ["seed=0,1"],
+        ["dataset.seed=0,1"],
+        ["model.seed=0,1"],
+        ["trainer.seed=0,1"],
+        ["model=lstm", "model.forget_bias=0,3"],
+        ["model=lstm", "model.forget_bias=null,3"],
+        ["model.init_scale=0.5,2"],
+        ["dataset=moons", "model=mlp", "dataset.noise=0.1,0.2"],
+        ["trainer.lr=0.1,0.01"],
+        ["trainer.weight_decay=0,0.1"],
+        ["trainer.clip_norm=null,1"],
+    ],
+    ids=str,
+)
+def test_jobs_that_differ_in_numbers_are_one_cohort(registry, tmp_path: Path, same: list[str]) -> None:
+    assert grouped(registry, tmp_path, *same) == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    "apart",
+    [
+        ["model=rnn,lstm"],
+        ["model.hidden_size=8,16"],
+        ["trainer=adam,sgd"],
+        ["trainer.batch_size=16,32"],
+        ["trainer.eval_every=10,20"],
+        ["trainer.patience=1,2"],
+        ["dataset.length=16,20"],
+        ["precision=32,64"],
+        ["seed=0,1", "stack=false"],
+    ],
+    ids=str,
+)
+def test_jobs_that_differ_in_shapes_or_code_are_not(registry, tmp_path: Path, apart: list[str]) -> None:
+    assert grouped(registry, tmp_path, *apart) == [[0], [1]]
+
+
+def test_cohorts_keep_the_order_of_their_first_jobs_and_have_a_largest_size(
+    registry, tmp_path: Path, monkeypatch
+) -> None:
+    assert grouped(registry, tmp_path, "seed=0,1,2", "model.hidden_size=4,8") == [[0, 2, 4], [1, 3, 5]]
+    monkeypatch.setattr("nnexp.plan.MOST_LANES", 2)
+    assert grouped(registry, tmp_path, "seed=0,1,2", "model.hidden_size=4,8") == [[0, 2], [1, 3], [4], [5]]
+
+
+def test_a_value_that_a_trainer_marks_itself_is_not_given_by_lane(registry_with, write_plugin, tmp_path: Path) -> None:
+    text = """\"\"\"Own.\"\"\"
+from dataclasses import dataclass
+from typing import Annotated
+from nnexp import PerLane, Trainer, trainer
+
+@trainer
+@dataclass(kw_only=True)
+class Own(Trainer):
+    \"\"\"Own.
+
+    Args:
+        push: a number.
+    \"\"\"
+    push: Annotated[float, PerLane] = 0.0
+"""
+    plugins = registry_with(write_plugin("own", text, kind="trainer").parent.parent)
+    assert grouped(plugins, tmp_path, "trainer=own", "trainer.push=0,1") == [[0], [1]]
+    assert grouped(plugins, tmp_path, "trainer=own", "trainer.lr=0.1,1") == [[0, 1]]

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from nnexp import progress
+from nnexp.metrics import Rows
 from nnexp.progress import Progress
 
 
@@ -16,8 +17,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def rows(step: int) -> list[tuple[int, dict[str, float]]]:
-    return [(step, {"train/loss": 0.5, "grad_norm": 1.0})]
+def rows(step: int) -> Rows:
+    return Rows(step, [0.5], [1.0])
 
 
 def test_a_terminal_gets_a_bar_that_is_drawn_at_most_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +39,7 @@ def test_elsewhere_there_is_a_plain_line_now_and_then(monkeypatch, capsys: pytes
     shown = Progress("job", 10)
     shown.say("goes on from step 2")
     shown.show(3, rows(3))
-    shown.show(4, [(4, {"train/loss": 0.25, "val/accuracy": 0.9})])
+    shown.show(4, Rows(4, [0.25], [1.0], {4: {"val/accuracy": 0.9}}))
     shown.close()
     assert capsys.readouterr().err.splitlines() == [
         "nnexp: job: goes on from step 2",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -44,9 +46,26 @@ def _layer(*arguments: Any) -> tuple[Layer, bool]:
     return Layer(*tensors, *arguments[6:]), is_alone
 
 
+_only_plain: list[bool] = []
+
+
+@contextmanager
+def only_plain() -> Iterator[None]:
+    """In the block, torch's operations alone: the last digits of a run that began with them stay what they would be."""
+    _only_plain.append(True)
+    try:
+        yield
+    finally:
+        _only_plain.pop()
+
+
+def is_compiled(device: torch.device) -> bool:
+    """Whether the operation is carried out by the compiled kernel on this device."""
+    return not _only_plain and device.type == "cpu" and library()[0] is not None
+
+
 def _kernel(layer: Layer) -> Any:
-    is_compiled = layer.x.device.type == "cpu" and library()[0] is not None
-    return compiled if is_compiled else plain
+    return compiled if is_compiled(layer.x.device) else plain
 
 
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -61,8 +80,11 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
 def _backward(grad: Tensor, kept: Tensor, *arguments: Any) -> list[Tensor]:
     layer, is_alone = _layer(*arguments[:-1])
     grad = (grad.unsqueeze(0) if is_alone else grad).contiguous()
+    kernel = _kernel(layer)
+    if kept.numel() != kernel.kept_size(layer):
+        raise RuntimeError("the forward pass was another kernel's")  # whose numbers C++ would read beyond their end
     with torch.autocast(layer.x.device.type, enabled=False):
-        grads = _kernel(layer).backward(layer, kept, grad, arguments[-1])
+        grads = kernel.backward(layer, kept, grad, arguments[-1])
     given = [grad for grad in grads if grad is not None]
     return [grad.squeeze(0) for grad in given] if is_alone else given
 

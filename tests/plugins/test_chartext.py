@@ -196,8 +196,8 @@ def test_five_megabytes_of_text_need_less_than_twice_their_size(texts):
 def test_33_weights_learn_to_spell_hello(make_lane, seed):
     lane = make_lane("experiment=hello", f"seed={seed}")
     assert lane.num_weights == 33
-    rows = lane.advance(300)
-    assert 4 * rows[0][1]["train/loss"] == pytest.approx(4 * math.log(4), abs=1.5)
-    assert 4 * rows[-1][1]["train/loss"] < 0.01
+    losses = lane.advance(300).losses
+    assert 4 * losses[0] == pytest.approx(4 * math.log(4), abs=1.5)
+    assert 4 * losses[-1] < 0.01
     predicted = lane.module(lane.splits["train"][0]).argmax(-1)
     assert torch.equal(predicted, lane.splits["train"][1].long())

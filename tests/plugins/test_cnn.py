@@ -172,6 +172,31 @@ def test_a_padded_row_gives_what_it_gives_alone(values):
     assert not torch.allclose(output, model(x))
 
 
+def _outputs_and_gradients(model: nn.Module, x: Tensor, lengths: Tensor | None) -> list[Tensor]:
+    output = model(x, lengths)
+    return [
+        output,
+        *torch.autograd.grad(
+            (output * torch.linspace(1, 2, output.numel()).view_as(output)).sum(), [x, *model.parameters()]
+        ),
+    ]
+
+
+TALL = DataSpec(kind="image", shape=(2, 17, 9))
+BOTH_WAYS = [
+    (data, v) for data in (SEQUENCE, PER_STEP, TALL) for v in VARIANTS if not (data.per_step and "stride" in v)
+]
+
+
+@pytest.mark.parametrize("lengths", [None, torch.tensor([17, 1, 2, 9])], ids=["whole rows", "padded rows"])
+@pytest.mark.parametrize(("data", "values"), BOTH_WAYS, ids=str)
+def test_products_of_matrices_give_what_convolutions_give(data, lengths, values):
+    model, x = CNN(data, **values).double(), torch.randn(4, *data.shape, dtype=torch.float64, requires_grad=True)
+    expected = _outputs_and_gradients(model, x, lengths)
+    model.fused = False
+    torch.testing.assert_close(_outputs_and_gradients(model, x, lengths), expected, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("values", [v for v in VARIANTS if "stride" not in v], ids=str)
 @pytest.mark.parametrize(
     "data", [PER_STEP, DataSpec(kind="image", shape=(2, 17, 3), per_step=True)], ids=["sequence", "image"]

@@ -1,0 +1,51 @@
+"""What is measured, and the bars that it must pass."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+LIGHTNING = 3.0  # a sweep beats Lightning by so many times what it must beat bare loops by
+DOUBLING = 1.05  # of cost per unit, where the number of units is doubled
+START = 1.25  # to the first update, in times of importing Lightning; help, in times of importing Hydra
+
+
+@dataclass(frozen=True)
+class Case:
+    """A dataset with a model.
+
+    Args:
+        overrides: of the command line.
+        training: how many times faster than bare loops a sweep trains.
+        cold: the same of a whole command with empty caches, by updates of each job.
+        plain: `training` where there is no C++ compiler, if it is another.
+        scales: keys whose doubling is measured.
+    """
+
+    overrides: tuple[str, ...]
+    training: float
+    cold: Mapping[int, float]
+    plain: float | None = None
+    scales: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def bar(self) -> float:
+        return self.training if self.plain is None or compiler() else self.plain
+
+
+HIDDEN = {"hidden": "model.hidden_size"}
+RECURRENT = {**HIDDEN, "length": "dataset.length"}
+CASES = {
+    "moons mlp": Case(("dataset=moons", "model=mlp"), 15.0, {2000: 3.0, 20_000: 8.0}, scales=HIDDEN),
+    "pattern rnn": Case(("dataset=pattern", "model=rnn"), 12.0, {2000: 3.0, 20_000: 8.0}, scales=RECURRENT),
+    "pattern gru": Case(("dataset=pattern", "model=gru"), 5.0, {2000: 2.0, 20_000: 4.0}, scales=RECURRENT),
+    "pattern lstm": Case(("dataset=pattern", "model=lstm"), 4.0, {2000: 1.5, 20_000: 3.0}, 1.5, scales=RECURRENT),
+    "edges cnn": Case(("dataset=edges", "model=cnn"), 1.8, {2000: 1.2, 20_000: 1.5}),
+    "edges vit": Case(("dataset=edges", "model=vit"), 2.0, {2000: 1.2, 20_000: 1.5}, scales=HIDDEN),
+}
+
+
+def compiler() -> str | None:
+    """The C++ compiler of this machine."""
+    return next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)

@@ -1,0 +1,80 @@
+"""Part b: the training of a sweep against the same jobs one by one."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Iterator
+from tempfile import TemporaryDirectory
+
+from nnexp.bench.cases import CASES, LIGHTNING
+from nnexp.bench.peer import peer
+from nnexp.bench.report import Measurement
+from nnexp.bench.ways import bare, lightning, make_jobs, train
+from nnexp.registry import Registry
+
+
+def sweep(name: str, steps: int, options: argparse.Namespace, registry: Registry) -> Iterator[Measurement]:
+    """Seconds of each way for the whole sweep, and how many times ours is faster."""
+    rounds, paths = [], set()
+    for number in range(options.rounds):
+        seconds, path = measure_round(name, steps, number, options, registry)
+        rounds.append(seconds)
+        paths |= path
+    bars = {"bare": CASES[name].bar, "Lightning": LIGHTNING * CASES[name].bar}
+    for way in rounds[0]:
+        scaled = "" if way == "ours" else scaling(way, options)
+        times = [seconds[way] for seconds in rounds]
+        row = {"part": "b", "case": name, "at": options.jobs, "path": ", ".join(sorted(paths)), "scaled": scaled}
+        yield Measurement(what=f"{way}, {steps} steps", unit="s", values=times, **row)
+        if way != "ours":
+            ratios = [seconds[way] / seconds["ours"] for seconds in rounds]
+            yield Measurement(what=f"{way} / ours", unit="x", values=ratios, bar=bars.get(way), **row)
+
+
+def scaling(way: str, options: argparse.Namespace) -> str:
+    """From how much a way is scaled to the whole sweep."""
+    if way == "Lightning":
+        return f"Lightning from 1 job of {options.lightning_steps} steps"
+    steps = "all their" if way == "one by one" else options.loop_steps
+    return f"{way} from {options.loop_jobs} jobs of {steps} steps"
+
+
+def measure_round(
+    name: str, steps: int, number: int, options: argparse.Namespace, registry: Registry
+) -> tuple[dict[str, float], set[str]]:
+    """Seconds that the whole sweep takes in each way, and the paths of ours."""
+    overrides, first = CASES[name].overrides, number * options.jobs
+    seeds = range(first, first + options.jobs)
+    with TemporaryDirectory() as folder:
+        ours = train(make_jobs(overrides, registry, folder, steps, seeds), registry)
+    with TemporaryDirectory() as folder:
+        few = range(first, first + options.loop_jobs)
+        one_by_one = train(make_jobs((*overrides, "stack=false"), registry, folder, steps, few), registry)
+    a_job = one_by_one.seconds / options.loop_jobs
+    total = options.jobs * steps
+    seconds = {
+        "ours": ours.seconds,
+        "one by one": options.jobs * a_job,
+        "bare": total * bare_rate(name, first, options, registry),
+    }
+    if options.lightning_steps:
+        seconds["Lightning"] = total * lightning_rate(name, first, options, registry)
+    if options.peer_python:
+        seconds["mushin-py"] = peer(name, steps, first, options)
+    return seconds, ours.paths
+
+
+def bare_rate(name: str, first: int, options: argparse.Namespace, registry: Registry) -> float:
+    """Seconds of one update."""
+    seeds = range(first, first + options.loop_jobs)
+    with TemporaryDirectory() as folder:
+        jobs = make_jobs(CASES[name].overrides, registry, folder, options.loop_steps, seeds)
+    return statistics.mean(bare(job, registry) for job in jobs) / float(options.loop_steps)
+
+
+def lightning_rate(name: str, seed: int, options: argparse.Namespace, registry: Registry) -> float:
+    """Seconds of one update."""
+    with TemporaryDirectory() as folder:
+        jobs = make_jobs(CASES[name].overrides, registry, folder, options.lightning_steps, range(seed, seed + 1))
+    return lightning(jobs[0], registry) / float(options.lightning_steps)

@@ -1,0 +1,54 @@
+"""How many lanes fit into memory at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from nnexp.lane import Lane
+
+SHARE = 0.5  # of what is free: others need memory too
+# Numbers kept for the backward pass, times what stands beside them: gradients, temporaries, an evaluation's outputs.
+TIMES_KEPT = 4
+TIMES_WEIGHTS = 8  # weights, their gradient in parts and whole, the optimiser's state before and after, a way back
+
+
+def lanes_that_fit(lanes: Sequence[Lane]) -> int:
+    """How many of these, at least 1."""
+    own_data = len({id(lane.dataset) for lane in lanes}) > 1
+    return max(1, int(SHARE * free_bytes(lanes[0].weights.vector.device) / lane_bytes(lanes[0], own_data)))
+
+
+def lane_bytes(lane: Lane, own_data: bool) -> int:
+    """Memory that one more lane like this needs, with or without data of its own."""
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.numel() * tensor.element_size()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        lane.first_step()
+    vector = lane.weights.vector
+    data = sum(t.untyped_storage().nbytes() for split in lane.splits.values() for t in split) if own_data else 0
+    return TIMES_KEPT * sum(kept.values()) + TIMES_WEIGHTS * vector.numel() * vector.element_size() + data
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that is free on a device, or for this process on the machine."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        line = Path("/proc/meminfo").read_text().split("MemAvailable:")[1]
+        found.append(1024 * int(line.split()[0]))
+    with contextlib.suppress(OSError, ValueError):  # "max" where the group has no limit
+        group = Path("/sys/fs/cgroup")
+        limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        found.append(limit - used)
+    return max(0, min(found))

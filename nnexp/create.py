@@ -1,0 +1,159 @@
+"""Run directories under a folder: their names, how one is found by its fingerprint, and how one is created.
+
+A directory is made under another name and renamed, so it is complete from the moment it is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from filelock import FileLock
+
+from nnexp.config import Job
+from nnexp.errors import RecordError
+from nnexp.files import write_atomically
+from nnexp.provenance import provenance
+from nnexp.record import FORMAT, Run, now, to_json
+
+NEW = ".new-"  # how the names of directories begin that are being made
+
+
+def slug(text: str) -> str:
+    """Lower-case letters, digits and `._=-`, at most 64 characters."""
+    return re.sub(r"[^a-z0-9._=]+", "-", text.lower()).strip("-.")[:64].strip("-.")
+
+
+def label(parts: list[str]) -> str:
+    """The parts that fit into a directory's name, each whole; `default` where there is none."""
+    name = ""
+    for part in map(slug, parts):
+        if len(longer := f"{name}-{part}" if name else part) <= 64:
+            name = longer
+    return name or "default"
+
+
+class Index:
+    """The run directories under a folder, looked at once, to be found by fingerprint."""
+
+    def __init__(self, root: Path) -> None:
+        self.unfinished: list[Path] = []
+        self._places: dict[str, list[tuple[Path, str]]] = {}
+        for folder in [root / name for name in names_in(root)]:
+            for name in names_in(folder):
+                if name.startswith(NEW):
+                    self.unfinished.append(folder / name)
+                else:
+                    self._places.setdefault(name.rpartition("-")[2][:8], []).append((folder, name))
+
+    def find(self, fingerprint: str) -> Run | None:
+        """The run of this fingerprint under any experiment, or None."""
+        for path in sorted(folder / name for folder, name in self._places.get(fingerprint[:8], [])):
+            with contextlib.suppress(RecordError):
+                run = Run(path)
+                if run.read().get("fingerprint") == fingerprint:
+                    return run
+        return None
+
+
+def names_in(folder: Path) -> list[str]:
+    """What lies in a folder; nothing where there is none."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def experiment_folder(job: Job) -> Path:
+    """Where the runs of a job's experiment lie."""
+    return Path(job.settings.runs) / (slug(job.experiment) or "default")
+
+
+def create(job: Job, fingerprint: str) -> Run:
+    """A new run directory, complete from the moment it is there; or that of another process that was faster."""
+    with _creating(job.settings.runs) as index:
+        return index.find(fingerprint) or _create(job, fingerprint)
+
+
+def create_all(jobs: Iterable[tuple[Job, str]]) -> dict[str, Run]:
+    """The same for many jobs and their fingerprints, a root looked through once; without those that cannot be made."""
+    made: dict[str, Run] = {}
+    by_root: dict[str, list[tuple[Job, str]]] = {}
+    for job, fingerprint in jobs:
+        by_root.setdefault(job.settings.runs, []).append((job, fingerprint))
+    for root, new in by_root.items():
+        with contextlib.suppress(OSError), _creating(root) as index:
+            for job, fingerprint in new:
+                with contextlib.suppress(RecordError, OSError):
+                    made[fingerprint] = index.find(fingerprint) or _create(job, fingerprint)
+    return made
+
+
+@contextlib.contextmanager
+def _creating(runs: str) -> Iterator[Index]:
+    """A folder in which nobody else creates a run meanwhile, rid of what was left half made."""
+    root = Path(runs)
+    root.mkdir(parents=True, exist_ok=True)
+    with FileLock(root / ".lock"):
+        index = Index(root)
+        for path in index.unfinished:
+            shutil.rmtree(path, ignore_errors=True)
+        yield index
+
+
+def _create(job: Job, fingerprint: str) -> Run:
+    parent = experiment_folder(job)
+    temporary = parent / f"{NEW}{fingerprint[:8]}-{os.getpid()}"
+    temporary.mkdir(parents=True)
+    try:
+        (temporary / "config.yaml").write_text(yaml.safe_dump(job.plain(), sort_keys=False), encoding="utf-8")
+        (temporary / "run.json").write_bytes(to_json(_facts(job, fingerprint)))
+        path = _rename(temporary, parent / f"{job.label}-", fingerprint)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return Run(path)
+
+
+def refer(job: Job, run: Run) -> None:
+    """Record under the job's own experiment that its run lies under another one."""
+    folder = experiment_folder(job)
+    if run.path.parent.resolve() != folder.resolve():
+        folder.mkdir(parents=True, exist_ok=True)
+        content = {"format": FORMAT, "run": os.path.relpath(run.path, folder)}
+        write_atomically(folder / f"{job.label}-{run.path.name.rpartition('-')[2]}.json", json.dumps(content).encode())
+
+
+def _rename(temporary: Path, prefix: Path, fingerprint: str) -> Path:
+    """The first free name: 8 digits of the fingerprint, or more where two jobs share these."""
+    for digits in (8, 16, 64):
+        path = prefix.with_name(prefix.name + fingerprint[:digits])
+        try:
+            os.rename(temporary, path)
+        except OSError:
+            if not path.exists():
+                raise
+            continue
+        return path
+    raise RecordError(f"{prefix}{fingerprint}: the name is taken by another job. Move that directory away.")
+
+
+def _facts(job: Job, fingerprint: str) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "status": "new",
+        "fingerprint": fingerprint,
+        "experiment": job.experiment,
+        "overrides": job.overrides,
+        "seeds": {choice.kind: choice.seed for choice in job.choices},
+        "created": now(),
+        "resumed_from": [],
+        "seconds": 0.0,
+        **provenance(job.settings.device),
+    }

@@ -1,0 +1,65 @@
+"""Files that a kill at any moment leaves as they were or as they were to be.
+
+What is handed to the system survives a kill; only what is settled, which costs more than writing, survives a power
+cut as well. So a run is settled once, at its end: weights and metrics are on disk before run.json says `finished`.
+What a power cut can take before that can be made again: checkpoints have a checksum, and one of the metrics that they
+refer to, so a torn one gives way to the one before, which the system wrote long ago, or training begins again. A job
+whose run.json is torn gets a new directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import BinaryIO
+
+TEMPORARY = r"\..+\.\d+\.part"  # the names under which `write_atomically` writes
+WAITS = 16
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file by a rename, so that a reader sees the old content or the new, whole."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def write_at(path: Path, offset: int, content: bytes) -> int:
+    """Write from an offset of a file that is there; gives the end. One that failed half way is done again the same."""
+    with open_plain(path) as file:
+        file.seek(offset)
+        file.write(content)
+    return offset + len(content)
+
+
+def open_plain(path: Path, *, create: bool = False) -> BinaryIO:
+    """Open to read and write, never through a link: a directory from somebody else must not lead to another file."""
+    flags = os.O_RDWR | (os.O_CREAT if create else 0) | getattr(os, "O_NOFOLLOW", 0)
+    return os.fdopen(os.open(path, flags, 0o666), "rb+")
+
+
+def settle(groups: Sequence[Sequence[Path]]) -> list[OSError | None]:
+    """Wait until files are on disk, of many runs at once: a disk serves many waits in the time of one.
+
+    Gives for each group what went wrong.
+    """
+    with ThreadPoolExecutor(WAITS) as pool:
+        return list(pool.map(_settle, groups))
+
+
+def _settle(paths: Sequence[Path]) -> OSError | None:
+    try:
+        for path in paths:
+            with open_plain(path) as file:
+                os.fsync(file.fileno())
+    except OSError as error:
+        return error
+    return None

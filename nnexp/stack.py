@@ -1,0 +1,230 @@
+"""K lanes of one configuration as one model with a leading lane axis, trained by one sequence of tensor operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from nnexp.data import MOST_EVALUATED, metric_names, total
+from nnexp.errors import Diverged
+from nnexp.feed import Feed
+from nnexp.kernels import is_compiled
+from nnexp.lane import Lane
+from nnexp.metrics import Rows
+from nnexp.traced import Stacked
+from nnexp.update import PureUpdate, StackUpdate
+
+LayerNorms = tuple[int, Tensor]
+ALIGNMENT = 64  # bytes: every lane's weights begin as every other's do, so that no kernel treats them differently
+
+
+@dataclass(frozen=True)
+class State:
+    """All that changes in training, of all lanes."""
+
+    step: int
+    weights: Tensor
+    optimizer: dict[str, Tensor]
+    fixed: list[Tensor]
+
+
+class Stack:
+    """Lanes that go on together. While they do, their modules' tensors are rows of the stack's.
+
+    A lane's numbers depend on nothing of the others. That needs two rows at least, for of one some operations compute
+    in another way: a lane that is alone stands in both.
+
+    Args:
+        lanes: of one configuration, at the same step.
+        stopped: asked before every update; training pauses where it says yes.
+    """
+
+    def __init__(self, lanes: Sequence[Lane], stopped: Callable[[], bool]) -> None:
+        self.lanes, self.stopped = list(lanes), stopped
+        first = lanes[0]
+        self.step, self.first = first.step, first
+        self.live = set(range(len(lanes)))
+        self.rows = rows = self.lanes if len(lanes) > 1 else [first, first]
+        self.feed = Feed([lane.batches for lane in rows])
+        self._stack_weights(rows)
+        self._stack_fixed(rows)
+        self.updates = [lane.update for lane in rows if isinstance(lane.update, PureUpdate)]
+        self.update = StackUpdate(self.updates, self.weights)
+        self.stacked = Stacked(first.module, first.data, first.weights.names, list(self.fixed))
+        with first.arithmetic():
+            self.run = self.stacked.trace(
+                self.params, list(self.fixed.values()), next(self.feed.take(self.step + 1, 1))
+            )
+
+    def _stack_weights(self, rows: list[Lane]) -> None:
+        own = self.first.weights
+        size = own.vector.numel()
+        padding = -size % (ALIGNMENT // own.vector.element_size())
+        self.weights = own.vector.new_zeros(len(rows), size + padding)[:, :size]
+        for row, lane in reversed(list(zip(self.weights, rows, strict=True))):
+            row.copy_(lane.weights.vector)
+            lane.weights.place(row)
+        parts = self.weights.split(own.sizes, dim=1)
+        self.params = [part.unflatten(1, p.shape) for part, p in zip(parts, own.params, strict=True)]
+
+    def _stack_fixed(self, rows: list[Lane]) -> None:
+        """What is not trained: buffers, and parameters that need no gradient."""
+        tensors = [dict(fixed_tensors(lane.module)) for lane in rows]
+        self.fixed = {name: torch.stack([each[name].detach() for each in tensors]) for name in tensors[0]}
+        for k, lane in reversed(list(enumerate(rows))):
+            for name, stacked in self.fixed.items():
+                place(lane.module, name, stacked[k])
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether a kernel that was compiled on this machine has a part in the numbers."""
+        targets = [str(node.target) for node in self.run.graph.nodes]
+        return any(name.startswith("nnexp.") for name in targets) and is_compiled(self.weights.device)
+
+    def first_step(self) -> tuple[Tensor, Tensor]:
+        """Losses (K,) and gradients (K, P) of the next update, which is not made."""
+        before = self._state()
+        batch = next(self.feed.take(self.step + 1, 1))
+        losses, *grads = self.run(*self.params, *self.fixed.values(), *batch)
+        self._restore(before)
+        return losses, torch.cat([g.flatten(1) for g in grads], dim=1)
+
+    def advance(self, stop: int) -> dict[Lane, Rows | Diverged]:
+        """Train up to step `stop`, or until stopped; gives the rows of these steps for each lane that is live.
+
+        A lane that diverges is released: its weights are those from before the update that went wrong, and its rows
+        end there.
+        """
+        before = self._state()
+        numbers, layer_norms = self._train(stop - self.step)
+        bad = self._first_bad(numbers)
+        if bad:
+            self._rewind(bad, before)
+        rows = self._lane_rows(before.step + 1, numbers, layer_norms)
+        outcomes: dict[Lane, Rows | Diverged] = {}
+        for k in sorted(self.live):
+            lane = self.lanes[k]
+            if k in bad:
+                outcomes[lane] = lane.diverged(rows[k].cut(bad[k] + 1))
+            else:
+                lane.step, self.updates[k].optimizer_state = self.step, self.update.row(k)
+                outcomes[lane] = rows[k]
+        self.live -= bad.keys()
+        return outcomes
+
+    def compacted(self) -> Stack:
+        """A smaller stack where half of the rows are of lanes that were released: making it costs a trace."""
+        if not self.live or len(self.rows) == 2 or 2 * len(self.live) > len(self.rows):
+            return self
+        return Stack([self.lanes[k] for k in sorted(self.live)], self.stopped)
+
+    def release(self, lane: Lane) -> None:
+        """Nothing more is said of a lane that is at its end."""
+        self.live.discard(self.lanes.index(lane))
+
+    def evaluate(self, split: str) -> dict[Lane, dict[str, float]]:
+        """Metrics of a split, `<split>/<name>`, for each lane that is live."""
+        tensors = [*self.params, *self.fixed.values()]
+        parts = self.feed.evaluation([lane.splits[split] for lane in self.rows], self.first.data, MOST_EVALUATED)
+        with self.first.arithmetic():
+            sums = {
+                name: t.tolist() for name, t in total(self.stacked.measure(tensors, part) for part in parts).items()
+            }
+        names = metric_names(self.first.data)
+        return {
+            self.lanes[k]: {f"{split}/{name}": sums[name][k] / sums["count"][k] for name in names}
+            for k in sorted(self.live)
+        }
+
+    def _train(self, count: int, pausable: bool = True) -> tuple[Tensor, list[LayerNorms]]:
+        """The hot path: no number leaves the device here, and nothing is done lane by lane.
+
+        Gives losses and gradient norms (2, updates done, K), and now and then the norms by layer.
+        """
+        done, state = 0, [*self.params, *self.fixed.values()]
+        numbers = self.weights.new_empty(2, count, len(self.rows))
+        layer_norms: list[LayerNorms] = []
+        for batch in self.feed.take(self.step + 1, count):
+            if pausable and self.stopped():
+                break
+            step = self.step + 1
+            losses, *grads = self.run(*state, *batch)
+            flat = torch.cat([g.flatten(1) for g in grads], dim=1)
+            norms = torch.linalg.vector_norm(flat, dim=1)
+            if self.first.is_recorded(step):
+                layer_norms.append((step, self._layer_norms(flat)))
+            self.update.step(flat, norms, step)
+            numbers[0, done], numbers[1, done] = losses, norms
+            done, self.step = done + 1, step
+        return numbers[:, :done], layer_norms
+
+    def _layer_norms(self, flat: Tensor) -> Tensor:
+        """(K, P) -> (K, number of layers)."""
+        own = self.first.weights
+        squares = torch.stack([part.square().sum(1) for part in flat.split(own.sizes, dim=1)], dim=1)
+        return squares.new_zeros(len(flat), len(own.layers)).index_add(1, own.layer_index, squares).sqrt()
+
+    def _lane_rows(self, first: int, numbers: Tensor, layer_norms: list[LayerNorms]) -> list[Rows]:
+        """Of each lane, moved to the host at once."""
+        names = [f"grad_norm/{layer}" for layer in self.first.weights.layers]
+        sparse: list[dict[int, dict[str, float]]] = [{} for _ in self.rows]
+        for step, norms in layer_norms:
+            for lane, of_lane, values in zip(self.rows, sparse, norms.tolist(), strict=True):
+                of_lane[step] = {"lr": lane.update.lr(step), **dict(zip(names, values, strict=True))}
+        return [Rows(first, *each) for each in zip(*numbers.transpose(1, 2).tolist(), sparse, strict=True)]
+
+    def _first_bad(self, numbers: Tensor) -> dict[int, int]:
+        """For each live lane that is not finite, the index of its first update that is not; after the last update its
+        weights count, for no loss follows.
+        """
+        is_bad = ~numbers.isfinite().all(0)
+        if self.step == self.first.trainer.max_steps and len(is_bad):
+            is_bad[-1] |= ~self.weights.isfinite().all(1)
+        lanes = is_bad.any(0).nonzero().flatten().tolist()
+        return {k: int(is_bad[:, k].nonzero()[0]) for k in lanes if k in self.live}
+
+    def _rewind(self, bad: dict[int, int], before: State) -> None:
+        """Give each lane that went wrong the state from before that update; the others keep theirs."""
+        after = self._state()
+        self._restore(before)
+        found = []
+        for k, index in sorted(bad.items(), key=lambda item: item[1]):
+            self._train(before.step + index - self.step, pausable=False)
+            found.append((k, self.step, self._state(), self.update.row(k)))
+        self._restore(after)
+        for k, step, state, optimizer_state in found:
+            self.weights[k] = state.weights[k]
+            for mine, theirs in zip(self.fixed.values(), state.fixed, strict=True):
+                mine[k] = theirs[k]
+            self.lanes[k].step, self.updates[k].optimizer_state = step, optimizer_state
+
+    def _state(self) -> State:
+        # What an update gives is new, and what it was given is not changed: no copy is needed.
+        fixed = [t.clone() for t in self.fixed.values()]
+        return State(self.step, self.weights.clone(), self.update.state, fixed)
+
+    @torch.no_grad()
+    def _restore(self, state: State) -> None:
+        self.step, self.update.state = state.step, state.optimizer
+        self.weights.copy_(state.weights)
+        for mine, theirs in zip(self.fixed.values(), state.fixed, strict=True):
+            mine.copy_(theirs)
+
+
+def fixed_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """What of a module is not trained."""
+    yield from ((name, p.data) for name, p in module.named_parameters() if not p.requires_grad)
+    yield from module.named_buffers()
+
+
+def place(module: nn.Module, name: str, tensor: Tensor) -> None:
+    """Make one of a module's fixed tensors this one."""
+    path, _, leaf = name.rpartition(".")
+    owner = module.get_submodule(path)
+    if leaf in owner._buffers:
+        owner._buffers[leaf] = tensor
+    else:
+        owner.get_parameter(leaf).data = tensor

@@ -1,0 +1,342 @@
+"""What of a cohort is stacked: lanes that fail, diverge, stop early or cannot be stacked leave the others alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import torch
+
+from nnexp.assemble import Assembly
+from nnexp.fit import Fit
+from nnexp.launcher import launch
+from nnexp.metrics import read_rows
+from nnexp.plan import plan
+from nnexp.progress import Progress
+from nnexp.record import Run
+from nnexp.stack import Stack
+from nnexp.stop import Stop
+from nnexp.sweeper import compose_jobs
+from nnexp.training import Training
+
+HEAD = '''
+"""A model of our own."""
+import sys
+import torch
+from torch import nn
+from typing import Annotated
+from nnexp import DataSpec, PerLane, model
+
+@model
+class Own(nn.Module):
+    """Two layers.
+
+    Args:
+        data: what the dataset says.
+        value: a number.
+    """
+    def __init__(self, data: DataSpec, *, value: Annotated[float, PerLane] = 0.0):
+        super().__init__()
+        self.inner, self.head = nn.Linear(2, 8), nn.Linear(8, 2)
+        self.setup(value)
+
+    def setup(self, value):
+        self.value = value
+
+    def forward(self, x, lengths=None):
+        return self.head(self.middle(self.inner(x)))
+'''
+FAULTY = """
+    def middle(self, h):
+        if self.value == 1:
+            raise RuntimeError("broken in forward")
+        if self.value == 3:
+            sys.exit(0)
+        return h.tanh() * (float("nan") if self.value == 2 else 1)
+"""
+SHORT = ["dataset=moons", "model=own", "trainer.max_steps=60", "trainer.eval_every=25"]
+
+
+def files(run: Run) -> tuple[bytes, bytes]:
+    return (run.path / "metrics.csv").read_bytes(), (run.path / "model.pt").read_bytes()
+
+
+@pytest.fixture
+def sweep(write_plugin, registry_with, tmp_path: Path) -> Callable[..., list[Run]]:
+    """Trains the points of a sweep of a model whose other methods are given."""
+
+    def run(methods: str, *overrides: str, runs: str = "runs", stop: Stop | None = None) -> list[Run]:
+        plugins = registry_with(write_plugin("own", HEAD + methods).parent.parent)
+        command = [*SHORT, *overrides, f"runs='{tmp_path / runs}'"]
+        jobs = compose_jobs(command, plugins, multirun=True)
+        return [item.run for item in launch(plan(jobs, plugins), plugins, stop or Stop(), quiet=True)]
+
+    return run
+
+
+def paths(runs: list[Run]) -> list[str]:
+    return [run.read()["path"] for run in runs]
+
+
+def test_of_twelve_lanes_the_faulty_ones_end_and_the_others_are_as_without_them(sweep) -> None:
+    runs = sweep(FAULTY, "seed=0,1,2,3,4,5", "model.value=0,1,2", "trainer.max_steps=60")
+    by_value = [runs[value::3] for value in range(3)]
+    assert [{run.status for run in each} for each in by_value] == [{"finished"}, {"failed"}, {"diverged"}]
+    assert "broken in forward" in by_value[1][0].read()["error"]["message"]
+    undisturbed = sweep(FAULTY, "seed=0,1,2,3,4,5", runs="undisturbed")
+    assert paths(undisturbed) == paths(by_value[0]) == ["stacked"] * 6
+    assert list(map(files, undisturbed)) == list(map(files, by_value[0]))
+
+
+def test_a_lane_that_exits_in_forward_ends_alone(sweep) -> None:
+    assert [run.status for run in sweep(FAULTY, "model.value=0,3,0.5")] == ["finished", "failed", "finished"]
+
+
+PLAIN = """
+    def middle(self, h):
+        return h.tanh()
+"""
+SQUARES = """
+    def middle(self, h):
+        return h * h
+"""
+
+
+def test_a_lane_that_diverges_late_ends_with_the_weights_from_before_and_leaves_the_others(sweep) -> None:
+    """Its rate makes the weights overflow after some updates; alone, it ends at the same step in the same way."""
+    job = ["trainer=sgd", "trainer.momentum=0.5"]
+    runs = sweep(SQUARES, *job, "trainer.lr=0.01,5,0.02")
+    assert [run.status for run in runs] == ["finished", "diverged", "finished"]
+    others = sweep(SQUARES, *job, "trainer.lr=0.01,0.02", runs="b")
+    assert list(map(files, (runs[0], runs[2]))) == list(map(files, others))
+    (alone,) = sweep(SQUARES, *job, "trainer.lr=5", runs="alone")
+    assert paths([alone, runs[1]]) == ["solo", "stacked"]
+    assert alone.read()["error"] == runs[1].read()["error"]
+    assert 0 < alone.read()["steps"] == runs[1].read()["steps"] < 60
+    weights = torch.load(runs[1].path / "model.pt")["weights"]
+    assert all(value.isfinite().all() for value in weights.values())
+    torch.testing.assert_close(weights, torch.load(alone.path / "model.pt")["weights"])
+
+
+def test_lanes_stop_early_each_at_its_own_step(sweep) -> None:
+    patient = ["trainer.patience=1", "trainer.eval_every=5", "trainer.max_steps=300", "trainer.lr=0.3"]
+    runs = sweep(PLAIN, *patient, "seed=range(6)")
+    steps = [run.read()["steps"] for run in runs]
+    assert len(set(steps)) > 2
+    assert all(run.read()["stopped_early"] for run in runs if run.read()["steps"] < 300)
+    for seed in (1, 4):
+        pair = sweep(PLAIN, *patient, f"seed={seed},9", runs=f"pair{seed}")
+        assert files(pair[0]) == files(runs[seed])
+
+
+READS = """
+    def middle(self, h):
+        return h.tanh() * (1 + self.value)
+"""
+
+
+def test_values_that_forward_reads_make_stacks_of_their_own(sweep) -> None:
+    runs = sweep(READS, "model.value=0,0.5", "seed=0,1")
+    assert paths(runs) == ["stacked"] * 4
+    assert list(map(files, runs[:2])) == list(map(files, sweep(READS, "seed=0,1", runs="b")))
+
+
+def test_a_lane_whose_value_no_other_has_is_trained_alone_and_says_why(sweep) -> None:
+    runs = sweep(READS, "model.value=0,0.5")
+    assert paths(runs) == ["solo"] * 2
+    assert "reads a value that no other lane has" in runs[0].read()["notes"][0]
+    assert files(runs[1]) == files(sweep(READS, "model.value=0.5", runs="alone")[0])
+
+
+KEEPS = """
+    def setup(self, value):
+        self.value = value
+        self.register_buffer("gain", torch.tensor(1 + value))
+
+    def middle(self, h):
+        return h.tanh() * self.gain
+"""
+
+
+def test_a_value_kept_as_a_buffer_is_stacked_and_one_that_forward_does_not_read_is_no_matter(sweep) -> None:
+    runs = sweep(KEEPS, "model.value=0,0.5,3")
+    assert paths(runs) == ["stacked"] * 3
+    alone = sweep(KEEPS, "model.value=3", runs="alone")[0].read()["metrics"]
+    assert runs[2].read()["metrics"] == pytest.approx(alone, rel=1e-4)
+
+
+DRAWS = """
+    def middle(self, h):
+        return torch.dropout(h.tanh(), 0.5, self.training)
+"""
+BRANCHES = """
+    def middle(self, h):
+        return h.tanh() if h.sum() > 0 else h
+"""
+HIDES = """
+    def setup(self, value):
+        self.hidden = lambda: 1 + value
+
+    def middle(self, h):
+        return h.tanh() * self.hidden()
+"""
+
+
+@pytest.mark.parametrize(
+    ("methods", "reason"),
+    [
+        (DRAWS, "draws random numbers"),
+        (BRANCHES, "cannot be stacked: RuntimeError: vmap: It looks like you're attempting"),
+        (HIDES, "the stack gives another loss or gradient than the plain module"),
+    ],
+)
+def test_what_cannot_be_stacked_is_trained_one_by_one_as_if_alone(sweep, methods: str, reason: str) -> None:
+    point = ["model.value=0,0.25"] if methods is HIDES else ["seed=0,1"]
+    runs = sweep(methods, *point)
+    assert [run.status for run in runs] == ["finished"] * 2
+    assert paths(runs)[1] == "solo"
+    assert reason in runs[1].read()["notes"][0]
+    (alone,) = sweep(methods, point[0].replace("0,", ""), runs="alone")
+    assert files(alone) == files(runs[1])
+
+
+NORMALISES = """
+    def setup(self, value):
+        self.norm = nn.BatchNorm1d(8)
+
+    def middle(self, h):
+        return self.norm(h).tanh()
+"""
+
+
+def test_running_means_are_each_lanes_own(sweep) -> None:
+    runs = sweep(NORMALISES, "trainer=sgd", "seed=0,1,2")
+    assert paths(runs) == ["stacked"] * 3
+    kept = torch.load(runs[2].path / "model.pt")["weights"]
+    assert kept["norm.num_batches_tracked"] == 60
+    (alone,) = sweep(NORMALISES, "trainer=sgd", "seed=2", runs="alone")
+    torch.testing.assert_close(kept, torch.load(alone.path / "model.pt")["weights"], rtol=1e-3, atol=1e-4)
+    assert files(sweep(NORMALISES, "trainer=sgd", "seed=2,0", runs="pair")[0]) == files(runs[2])
+
+
+def test_with_stack_false_each_is_as_if_alone(sweep) -> None:
+    runs = sweep(PLAIN, "seed=0,1", "stack=false")
+    assert paths(runs) == ["solo"] * 2
+    assert files(runs[1]) == files(sweep(PLAIN, "seed=1", runs="alone")[0])
+
+
+class Explodes(Training):
+    """Fails at step 40 where a lane of seed 2 is among the lanes: an error that no lane owns."""
+
+    raised: BaseException
+    sizes: ClassVar[list[int]] = []
+
+    def on_train_start(self) -> None:
+        super().on_train_start()
+        self.sizes.append(len(self.writers))
+
+    def training_step(self, batch, index) -> None:
+        seeds = [lane.job.settings.seed for lane in self.writers]
+        if self.engine.step >= 40 and 2 in seeds:
+            self.engine.advance = self._fail
+        super().training_step(batch, index)
+
+    def _fail(self, _stop: int):
+        raise self.raised
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), MemoryError("not enough"), SystemExit(0)], ids=repr)
+def test_an_error_that_no_lane_owns_halves_the_cohort_until_its_cause_is_alone(
+    registry, tmp_path: Path, error: BaseException
+) -> None:
+    def trained(runs: str, training: type[Training]) -> list[Run]:
+        command = ["dataset=moons", "model=mlp", "trainer.max_steps=60", "checkpoint_every=20", "seed=range(6)"]
+        (cohort,) = plan(compose_jobs([*command, f"runs='{tmp_path / runs}'"], registry, multirun=True), registry)
+        for planned in cohort:
+            planned.run.lock()
+        progress = Progress("", 0, quiet=True)
+        Fit(registry=registry, stop=Stop(), progress=progress, training=training, chunk=10).train(cohort)
+        for planned in cohort:
+            planned.run.unlock()
+        return [planned.run for planned in cohort]
+
+    Explodes.raised = error
+    Explodes.sizes.clear()
+    runs = trained("broken", Explodes)
+    assert [run.status for run in runs] == ["finished"] * 2 + ["failed"] + ["finished"] * 3
+    assert Explodes.sizes == [6, 3, 1, 2, 1, 1, 3]
+    assert runs[0].read()["resumed_from"][0] == 40
+    assert paths(runs) == ["stacked"] * 6
+    whole = trained("whole", Training)
+    assert [files(run) for run in runs if run.status == "finished"] == [
+        files(run) for run in whole if run.path.name.rpartition("-")[2] != runs[2].path.name.rpartition("-")[2]
+    ]
+
+
+def test_a_cohort_that_is_stopped_goes_on_as_a_stack(sweep) -> None:
+    whole = sweep(PLAIN, "seed=0,1,2", "checkpoint_every=7")
+
+    class StopAfter(Stop):
+        left = 33
+
+        @property
+        def requested(self) -> bool:
+            self.left -= 1
+            return self.left < 0
+
+        @requested.setter
+        def requested(self, _: bool) -> None: ...
+
+    stopped = sweep(PLAIN, "seed=0,1,2", "checkpoint_every=7", runs="b", stop=StopAfter())
+    assert {run.status for run in stopped} == {"interrupted"}
+    alone = sweep(PLAIN, "seed=1", "checkpoint_every=7", runs="b")
+    others = sweep(PLAIN, "seed=0,1,2", "checkpoint_every=7", runs="b")
+    assert paths([*alone, *others]) == ["stacked"] * 4
+    assert all(run.read()["resumed_from"][0] > 0 for run in others)
+    assert list(map(files, others)) == list(map(files, whole))
+
+
+def test_memory_cuts_a_cohort_into_even_stacks(sweep, monkeypatch) -> None:
+    made: list[int] = []
+
+    class Noted(Stack):
+        def __init__(self, lanes, stopped) -> None:
+            made.append(len(lanes))
+            super().__init__(lanes, stopped)
+
+    whole = sweep(PLAIN, "seed=range(7)")
+    monkeypatch.setattr("nnexp.assemble.Stack", Noted)
+    monkeypatch.setattr("nnexp.assemble.lanes_that_fit", lambda lanes: 3)
+    runs = sweep(PLAIN, "seed=range(7)", runs="cut")
+    assert made == [3, 2, 2]
+    assert list(map(files, runs)) == list(map(files, whole))
+    monkeypatch.setattr("nnexp.assemble.lanes_that_fit", lambda lanes: 1)
+    runs = sweep(PLAIN, "seed=0,1", runs="one")
+    assert paths(runs) == ["solo"] * 2
+
+
+def test_a_stack_for_which_memory_does_not_suffice_is_halved(sweep, monkeypatch) -> None:
+    class Large(Stack):
+        def __init__(self, lanes, stopped) -> None:
+            if len(lanes) > 2:
+                raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes.")
+            super().__init__(lanes, stopped)
+
+    whole = sweep(PLAIN, "seed=range(4)")
+    monkeypatch.setattr("nnexp.assemble.Stack", Large)
+    runs = sweep(PLAIN, "seed=range(4)", runs="small")
+    assert paths(runs) == ["stacked"] * 4
+    assert list(map(files, runs)) == list(map(files, whole))
+
+
+def test_rows_of_lanes_are_those_of_their_own_values(sweep) -> None:
+    runs = sweep(PLAIN, "trainer.lr=0.1,0.2", "trainer.warmup_steps=4")
+    for run, lr in zip(runs, (0.1, 0.2), strict=True):
+        rates = [row["lr"] for _, row in read_rows(run.path / "metrics.csv") if "lr" in row]
+        assert rates[:5] == pytest.approx([lr / 4, lr / 2, lr * 3 / 4, lr, lr], rel=1e-15)
+
+
+def test_nothing_is_stacked_of_nothing() -> None:
+    assert list(Assembly([], Stop(), None).parts()) == []

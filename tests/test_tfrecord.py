@@ -1,0 +1,35 @@
+"""Records as TensorBoard's own writer writes them, byte for byte."""
+
+from __future__ import annotations
+
+import io
+import random
+
+import pytest
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from nnexp.tfrecord import crc32c, frame
+
+VECTORS = [
+    (b"123456789", 0xE3069283),  # the check value of CRC-32C
+    (bytes(32), 0x8A9136AA),  # this and the next two: RFC 3720, appendix B.4
+    (b"\xff" * 32, 0x62A8AB43),
+    (bytes(range(32)), 0x46DD794E),
+]
+
+
+@pytest.mark.parametrize(("record", "expected"), VECTORS)
+def test_the_checksum_is_the_published_one_whatever_is_beside_it(record: bytes, expected: int) -> None:
+    assert crc32c([record]).tolist() == [expected]
+    assert crc32c([bytes(1000), record, b"abcd"]).tolist()[1] == expected
+
+
+@pytest.mark.parametrize("lengths", [[], [4], [9, 9, 9], [5, 64, 65, 1023, 1024, 1025, 4], list(range(4, 300))])
+def test_many_at_once_are_what_they_are_one_by_one(lengths: list[int]) -> None:
+    draw = random.Random(0)
+    records = [draw.randbytes(length) for length in lengths]
+    expected = io.BytesIO()
+    writer = RecordWriter(expected)
+    for record in records:
+        writer.write(record)
+    assert frame(records) == expected.getvalue()
