@@ -80,8 +80,11 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
 def _backward(grad: Tensor, kept: Tensor, *arguments: Any) -> list[Tensor]:
     layer, is_alone = _layer(*arguments[:-1])
     grad = (grad.unsqueeze(0) if is_alone else grad).contiguous()
+    kernel = _kernel(layer)
+    if kept.numel() != kernel.kept_size(layer):
+        raise RuntimeError("the forward pass was another kernel's")  # whose numbers C++ would read beyond their end
     with torch.autocast(layer.x.device.type, enabled=False):
-        grads = _kernel(layer).backward(layer, kept, grad, arguments[-1])
+        grads = kernel.backward(layer, kept, grad, arguments[-1])
     given = [grad for grad in grads if grad is not None]
     return [grad.squeeze(0) for grad in given] if is_alone else given
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import torch
 
-from nnexp.kernels import has_compiler, why_not
+from nnexp.kernels import is_compiled, why_not
 from nnexp.kernels.build import library
 
 
@@ -16,7 +17,7 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     if request.param == "torch":
         monkeypatch.setenv("NNEXP_COMPILER", "none")
         library.cache_clear()
-    elif not has_compiler():
+    elif not is_compiled(torch.device("cpu")):
         pytest.skip(why_not())
     yield request.param
     if request.param == "torch":

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from kernels.layers import drawn
-from nnexp.kernels import build, has_compiler, is_compiled, recurrent, why_not
+from nnexp.kernels import build, is_compiled, recurrent, why_not
 from nnexp.kernels.build import library
 
 CPU = torch.device("cpu")
@@ -55,8 +55,8 @@ def test_a_library_is_made_once_and_found_again(compiler, tmp_path):
     log = Path(f"{compiler(QUICK)}.log")
     for _ in range(2):
         library.cache_clear()
-        assert has_compiler(), why_not()
-        assert (is_compiled(CPU), why_not()) == (True, "")
+        assert is_compiled(CPU), why_not()
+        assert why_not() == ""
         assert _computes()
     assert log.read_text().count("-shared") == 1
     (path,) = _kept(tmp_path)
@@ -67,28 +67,28 @@ def test_a_library_is_made_once_and_found_again(compiler, tmp_path):
 @pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b[:5000] + b"?" + b[5001:]])
 def test_a_damaged_library_is_made_anew_and_never_loaded(compiler, tmp_path, damage):
     compiler(QUICK)
-    assert has_compiler()
+    assert is_compiled(CPU)
     (path,) = _kept(tmp_path)
     whole = path.read_bytes()
     path.unlink()  # a new file, for the old one is in use
     path.write_bytes(damage(whole))
     library.cache_clear()
-    assert has_compiler()
+    assert is_compiled(CPU)
     assert [p.read_bytes() for p in _kept(tmp_path)] == [whole]
 
 
 @needs_compiler
 def test_each_compiler_processor_and_source_has_a_library_of_its_own(compiler, tmp_path, monkeypatch):
     compiler(QUICK)
-    assert has_compiler()
+    assert is_compiled(CPU)
     compiler(f'case "$*" in *-dM*) echo "#define __ANOTHER_PROCESSOR__ 1";; esac\n{QUICK}')
-    assert has_compiler()
+    assert is_compiled(CPU)
     assert len(_kept(tmp_path)) == 2
     changed = tmp_path / "recurrent.cpp"
     changed.write_text(f'#include "{build.SOURCES[0]}"\n// changed\n')
     monkeypatch.setattr(build, "SOURCES", [changed])
     library.cache_clear()
-    assert has_compiler()
+    assert is_compiled(CPU)
     assert len(_kept(tmp_path)) == 3
 
 
@@ -108,10 +108,9 @@ def test_a_compiler_that_fails_is_a_reason_and_leaves_nothing_half_done(
     compiler(script)
     monkeypatch.setattr(build, "SECONDS", 0.5)
     began = time.monotonic()
-    assert not has_compiler()
+    assert not is_compiled(CPU)
     assert time.monotonic() - began < 30
     assert any(part in why_not() for part in reason.split("|")), why_not()
-    assert not is_compiled(CPU)
     assert _computes()
     assert _kept(tmp_path) == []
 
@@ -119,7 +118,7 @@ def test_a_compiler_that_fails_is_a_reason_and_leaves_nothing_half_done(
 def test_a_folder_that_cannot_be_made_is_a_reason(compiler, tmp_path):
     compiler(QUICK)
     (tmp_path / "cache").write_text("a file")
-    assert not has_compiler()
+    assert not is_compiled(CPU)
     assert "cache" in why_not()
     assert _computes()
 
@@ -129,18 +128,18 @@ def test_a_folder_that_others_can_write_is_not_used(compiler, tmp_path):
     folder = tmp_path / "cache" / "nnexp"
     folder.mkdir(parents=True)
     folder.chmod(0o777)
-    assert not has_compiler()
+    assert not is_compiled(CPU)
     assert why_not() == f"{folder} can be written by others"
 
 
 @needs_compiler
 def test_a_library_that_others_can_write_is_not_loaded(compiler, tmp_path):
     compiler(QUICK)
-    assert has_compiler()
+    assert is_compiled(CPU)
     (path,) = _kept(tmp_path)
     path.chmod(0o722)
     library.cache_clear()
-    assert not has_compiler()
+    assert not is_compiled(CPU)
     assert why_not() == f"{path} can be written by others"
 
 
@@ -150,7 +149,7 @@ def test_a_folder_of_another_user_is_not_used(compiler, tmp_path):
     folder = tmp_path / "cache" / "nnexp"
     folder.mkdir(parents=True, mode=0o700)
     os.chown(folder, 12345, 12345)
-    assert not has_compiler()
+    assert not is_compiled(CPU)
     assert "written by others" in why_not()
 
 
@@ -166,7 +165,7 @@ def test_a_folder_of_another_user_is_not_used(compiler, tmp_path):
 def test_no_compiler_is_a_reason(compiler, monkeypatch, variables, reason):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert not has_compiler()
+    assert not is_compiled(CPU)
     assert why_not() == reason
     assert _computes()
 
@@ -176,14 +175,14 @@ def test_cxx_is_the_compiler_with_its_arguments(compiler, monkeypatch):
     path = compiler(QUICK)
     monkeypatch.setenv("NNEXP_COMPILER", "")
     monkeypatch.setenv("CXX", f"{path} -DCHOSEN")
-    assert has_compiler()
+    assert is_compiled(CPU)
     assert Path(f"{path}.log").read_text().count("-DCHOSEN") == 2
 
 
 @needs_compiler
 def test_processes_that_start_at_once_all_find_a_whole_library(compiler, tmp_path):
     compiler(QUICK)
-    code = "from nnexp.kernels import has_compiler, why_not; print(has_compiler(), why_not())"
+    code = "import torch; from nnexp.kernels import is_compiled; print(is_compiled(torch.device('cpu')))"
     processes = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert [process.communicate()[0].split() for process in processes] == [["True"]] * 3
     assert all(path.name.startswith("recurrent-") for path in _kept(tmp_path))

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from kernels.layers import MODES, drawn, expected, lane_of, ours
-from nnexp.kernels import recurrent
+from nnexp.kernels import is_compiled, only_plain, recurrent
 
 SIZES = [  # K, B, T, C, H
     (2, 32, 16, 2, 32),
@@ -107,3 +107,11 @@ def test_what_does_not_fit_is_refused(kernel, change, reason):
     x, weights, lengths = change(x, weights, torch.full((2, 3), 4))
     with pytest.raises(ValueError, match=reason):
         recurrent(x, *weights, lengths, "LSTM", False, True)
+
+
+@pytest.mark.skipif(not is_compiled(torch.device("cpu")), reason="there is one kernel on this machine")
+def test_a_backward_pass_of_the_other_kernel_is_refused():
+    x, weights = drawn("LSTM", 2, 3, 4, 2, 3)
+    states = recurrent(x.requires_grad_(), *weights, None, "LSTM", False, True)
+    with only_plain(), pytest.raises(RuntimeError, match="another kernel"):
+        states.sum().backward()
