@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from nnexp.lane import FirstStep, Lane
 from nnexp.stack import fixed_tensors
-from nnexp.update import PureUpdate
 
 # How far a lane's loss and gradient in the stack may be from those of its plain module, relative.
 TOLERANCE = {32: 1e-3, 64: 1e-8, "bf16": 0.1}
@@ -21,27 +20,20 @@ OWN = frozenset(vars(nn.Module())) | {"fused"}
 Place = tuple[str, str]  # of an attribute: the path of a part of the module, and its name there
 
 
-def obstacle(lane: Lane, first: FirstStep) -> str | None:
-    """Why a lane cannot be part of any stack, or None."""
-    if not isinstance(lane.update, PureUpdate):
-        return f"trainer '{lane.job.trainer.name}' has no `init` and `update`"
-    return "its forward pass draws random numbers" if first.draws else None
-
-
 def differing(lanes: Sequence[Lane]) -> set[Place]:
     """The attributes that are not the same in all modules."""
     attributes = [attributes_of(lane.module) for lane in lanes]
     return {place for place in set().union(*attributes) if len({each.get(place) for each in attributes}) > 1}
 
 
-def group(lanes: Sequence[Lane], read: set[Place], progress: Mapping[Lane, Any]) -> list[list[Lane]]:
-    """Lanes that are as far as each other, and whose modules have the same shapes and the same values of the attributes
+def group(lanes: Sequence[Lane], read: set[Place], known: Mapping[Lane, Any]) -> list[list[Lane]]:
+    """Lanes of which the same is known, and whose modules have the same shapes and the same values of the attributes
     that a forward pass reads.
     """
     groups: dict[Any, list[Lane]] = {}
     for lane in lanes:
         attributes = attributes_of(lane.module)
-        key = (progress[lane], _shapes(lane), *(attributes.get(place) for place in sorted(read)))
+        key = (known[lane], _shapes(lane), *(attributes.get(place) for place in sorted(read)))
         groups.setdefault(key, []).append(lane)
     return list(groups.values())
 

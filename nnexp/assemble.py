@@ -11,7 +11,7 @@ from functools import partial
 
 import torch
 
-from nnexp.alike import Place, agrees, differing, group, obstacle, watched
+from nnexp.alike import Place, agrees, differing, group, watched
 from nnexp.capacity import lanes_that_fit
 from nnexp.errors import cut
 from nnexp.kernels import only_plain
@@ -20,6 +20,7 @@ from nnexp.progress import Progress
 from nnexp.stack import Stack
 from nnexp.stop import Stop
 from nnexp.training import Alone, Engine, guarded
+from nnexp.update import PureUpdate
 from nnexp.writer import Writer
 
 SOLO, STACKED, COMPILED = "solo", "stacked", "stacked-compiled"  # how a run's numbers are made
@@ -47,6 +48,7 @@ class Assembly:
         self.reasons: Counter[str] = Counter()
         self.first: dict[Lane, FirstStep] = {}
         self.read: set[Place] = set()
+        self.drawing: set[Lane] = set()
 
     def parts(self) -> Iterator[Part]:
         """One after the other, so that no two stacks are in memory at once."""
@@ -82,23 +84,22 @@ class Assembly:
     def _groups(self, writers: list[Writer]) -> list[list[Writer]]:
         """Those that can be stacked, by what they must have in common. A lane whose first step raises fails here."""
         places = differing([writer.lane for writer in writers])
-        able = []
-        for writer in writers:
+        able = [writer for writer in writers if guarded(writer, self.stop, partial(self._look, writer.lane, places))]
+        for writer in able:
+            if not isinstance(writer.lane.update, PureUpdate):
+                self._set_aside([writer], f"trainer '{writer.lane.job.trainer.name}' has no `init` and `update`")
+        owners = {writer.lane: writer for writer in able if writer not in self.alone}
+        known = {lane: (writer.path, lane.step, lane in self.drawing) for lane, writer in owners.items()}
+        return [[owners[lane] for lane in lanes] for lanes in group(list(owners), self.read, known)]
 
-            def look(lane: Lane = writer.lane) -> bool:
-                with watched(lane.module, places, self.read):
-                    self.first[lane] = lane.first_step()
-                return True
-
-            if not guarded(writer, self.stop, look):
-                continue
-            if reason := obstacle(writer.lane, self.first[writer.lane]):
-                self._set_aside([writer], reason)
-            else:
-                able.append(writer)
-        owners = {writer.lane: writer for writer in able}
-        groups = group(list(owners), self.read, {writer.lane: (writer.path, writer.lane.step) for writer in able})
-        return [[owners[lane] for lane in lanes] for lanes in groups]
+    def _look(self, lane: Lane, places: set[Place]) -> bool:
+        """Note what a lane's plain module does at its next step."""
+        with watched(lane.module, places, self.read):
+            self.first[lane] = lane.first_step()
+        if self.first[lane].draws:  # what it gives where it does not draw can be compared
+            self.drawing.add(lane)
+            self.first[lane] = lane.first_step(training=False)
+        return True
 
     def _stacks(self, writers: list[Writer]) -> Iterator[Part]:
         """As few stacks as memory allows, of even sizes."""
@@ -111,9 +112,8 @@ class Assembly:
             yield from self._stack(writers[number::count])
 
     def _stack(self, writers: list[Writer]) -> Iterator[Part]:
-        lanes = [writer.lane for writer in writers]
         try:
-            stack = Stack(lanes, lambda: self.stop.requested)
+            stack = self._make(writers)
             losses, gradients = stack.first_step()
         except Exception as error:
             if is_out_of_memory(error) and len(writers) > 1:
@@ -129,7 +129,10 @@ class Assembly:
             writers = [writer for writer in writers if writer not in odd]
             if not writers:
                 return
-            stack = Stack([writer.lane for writer in writers], lambda: self.stop.requested)
+            stack = self._make(writers)
+        if stack.draws:
+            for writer in writers:
+                writer.note("it draws random numbers in training: it equals the run trained alone in distribution only")
         path = COMPILED if stack.is_compiled else STACKED
         begun = [writer for writer in writers if guarded(writer, self.stop, partial(writer.begin, path))]
         for writer in writers:
@@ -137,6 +140,10 @@ class Assembly:
                 stack.release(writer.lane)
         if begun:
             yield Part(stack, begun)
+
+    def _make(self, writers: list[Writer]) -> Stack:
+        lanes = [writer.lane for writer in writers]
+        return Stack(lanes, lambda: self.stop.requested, draws=lanes[0] in self.drawing)
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -21,7 +21,21 @@ from nnexp.registry import PACKAGE, Registry, parse
 
 # The modules of nnexp that decide a run's numbers. The others may change and a finished run stays valid.
 NUMERIC = (
-    *("data", "datasets", "feed", "init", "lane", "recurrent", "seeding", "spec", "stack", "traced", "update", "views"),
+    *(
+        "data",
+        "datasets",
+        "draws",
+        "feed",
+        "init",
+        "lane",
+        "recurrent",
+        "seeding",
+        "spec",
+        "stack",
+        "traced",
+        "update",
+        "views",
+    ),
     *("weights", "kernels/cells", "kernels/compiled", "kernels/layer", "kernels/op", "kernels/plain"),
 )
 KERNELS = ("recurrent.cpp", "products.h", "vectors.h")

@@ -173,14 +173,16 @@ class Lane:
         self.restore(before)  # a forward pass moves running means and generators
         return Diverged(message, rows)
 
-    def first_step(self) -> FirstStep:
+    def first_step(self, training: bool = True) -> FirstStep:
         """The next update's loss and gradient, computed and forgotten."""
         before = self.state()
+        self.module.train(training)
         x, y, *lengths = next(self.batches.take(self.step + 1, 1))
         with self.generators.active(), self.arithmetic():
             value = loss(self.module(x, *lengths), y, self.data, *lengths)
             gradient = torch.cat([g.reshape(-1) for g in self.weights.gradient(value)])
         draws = not same(before["generators"], self.generators.state)
+        self.module.train()
         self.restore(before)
         return FirstStep(value.detach(), gradient, draws)
 

@@ -52,7 +52,9 @@ class Range:
 class PerLane:
     """Marks a parameter that only changes numbers, never shapes or code: `Annotated[float, PerLane]`.
 
-    It may differ between the lanes of a cohort.
+    It may differ between the lanes of a cohort, which are trained as one stack where their forward pass, run once for
+    all of them, gives each what its own module would. So a value that `forward` reads must be a buffer of the module,
+    `self.register_buffer("gain", torch.tensor(gain))`; kept in any other way, its lanes are trained one by one.
     """
 
 
@@ -117,8 +119,9 @@ class Model(Protocol):
     """An `nn.Module` made with the data's specification: forward only, no loss and no optimiser.
 
     It may draw from the global generators, which it finds seeded. What changes while it trains must be a parameter or
-    a buffer, for these alone are in a checkpoint. A module with an attribute `fused` takes, where that is False, code
-    that works under `torch.func.vmap`.
+    a buffer, for these alone are in a checkpoint. Models are stacked by `torch.func.vmap`, traced once: where `forward`
+    branches on the numbers in tensors, its lanes are trained one by one. A module with an attribute `fused` takes, where
+    that is False, code that works under vmap.
     """
 
     def __call__(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:

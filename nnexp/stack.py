@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nnexp.data import MOST_EVALUATED, metric_names, total
+from nnexp.draws import first_keys, keys
 from nnexp.errors import Diverged
 from nnexp.feed import Feed
 from nnexp.kernels import is_compiled
@@ -40,10 +41,11 @@ class Stack:
     Args:
         lanes: of one configuration, at the same step.
         stopped: asked before every update; training pauses where it says yes.
+        draws: whether the modules draw random numbers in training, as for dropout.
     """
 
-    def __init__(self, lanes: Sequence[Lane], stopped: Callable[[], bool]) -> None:
-        self.lanes, self.stopped = list(lanes), stopped
+    def __init__(self, lanes: Sequence[Lane], stopped: Callable[[], bool], draws: bool = False) -> None:
+        self.lanes, self.stopped, self.draws = list(lanes), stopped, draws
         first = lanes[0]
         self.step, self.first = first.step, first
         self.live = set(range(len(lanes)))
@@ -53,11 +55,11 @@ class Stack:
         self._stack_fixed(rows)
         self.updates = [lane.update for lane in rows if isinstance(lane.update, PureUpdate)]
         self.update = StackUpdate(self.updates, self.weights)
+        self.state = [*self.params, *self.fixed.values()]
+        self.keys = first_keys([lane.job.model.seed for lane in rows], self.weights.device) if draws else None
         self.stacked = Stacked(first.module, first.data, first.weights.names, list(self.fixed))
         with first.arithmetic():
-            self.run = self.stacked.trace(
-                self.params, list(self.fixed.values()), next(self.feed.take(self.step + 1, 1))
-            )
+            self.run = self.stacked.trace(self.state, self.keys, next(self.feed.take(self.step + 1, 1)))
 
     def _stack_weights(self, rows: list[Lane]) -> None:
         own = self.first.weights
@@ -85,10 +87,16 @@ class Stack:
         return any(name.startswith("nnexp.") for name in targets) and is_compiled(self.weights.device)
 
     def first_step(self) -> tuple[Tensor, Tensor]:
-        """Losses (K,) and gradients (K, P) of the next update, which is not made."""
-        before = self._state()
+        """Losses (K,) and gradients (K, P) of the next update, which is not made; without draws, in evaluation mode."""
+        before = self._kept()
         batch = next(self.feed.take(self.step + 1, 1))
-        losses, *grads = self.run(*self.params, *self.fixed.values(), *batch)
+        if self.draws:
+            self.first.module.eval()
+            with self.first.arithmetic():
+                losses, *grads = self.stacked.step(self.state, None, batch)
+            self.first.module.train()
+        else:
+            losses, *grads = self.run(*self.state, *batch)
         self._restore(before)
         return losses, torch.cat([g.flatten(1) for g in grads], dim=1)
 
@@ -98,7 +106,7 @@ class Stack:
         A lane that diverges is released: its weights are those from before the update that went wrong, and its rows
         end there.
         """
-        before = self._state()
+        before = self._kept()
         numbers, layer_norms = self._train(stop - self.step)
         bad = self._first_bad(numbers)
         if bad:
@@ -119,7 +127,7 @@ class Stack:
         """A smaller stack where half of the rows are of lanes that were released: making it costs a trace."""
         if not self.live or len(self.rows) == 2 or 2 * len(self.live) > len(self.rows):
             return self
-        return Stack([self.lanes[k] for k in sorted(self.live)], self.stopped)
+        return Stack([self.lanes[k] for k in sorted(self.live)], self.stopped, self.draws)
 
     def release(self, lane: Lane) -> None:
         """Nothing more is said of a lane that is at its end."""
@@ -127,11 +135,10 @@ class Stack:
 
     def evaluate(self, split: str) -> dict[Lane, dict[str, float]]:
         """Metrics of a split, `<split>/<name>`, for each lane that is live."""
-        tensors = [*self.params, *self.fixed.values()]
         parts = self.feed.evaluation([lane.splits[split] for lane in self.rows], self.first.data, MOST_EVALUATED)
         with self.first.arithmetic():
             sums = {
-                name: t.tolist() for name, t in total(self.stacked.measure(tensors, part) for part in parts).items()
+                name: t.tolist() for name, t in total(self.stacked.measure(self.state, part) for part in parts).items()
             }
         names = metric_names(self.first.data)
         return {
@@ -144,14 +151,15 @@ class Stack:
 
         Gives losses and gradient norms (2, updates done, K), and now and then the norms by layer.
         """
-        done, state = 0, [*self.params, *self.fixed.values()]
+        done = 0
         numbers = self.weights.new_empty(2, count, len(self.rows))
         layer_norms: list[LayerNorms] = []
         for batch in self.feed.take(self.step + 1, count):
             if pausable and self.stopped():
                 break
             step = self.step + 1
-            losses, *grads = self.run(*state, *batch)
+            given = batch if self.keys is None else (keys(self.keys, step), *batch)
+            losses, *grads = self.run(*self.state, *given)
             flat = torch.cat([g.flatten(1) for g in grads], dim=1)
             norms = torch.linalg.vector_norm(flat, dim=1)
             if self.first.is_recorded(step):
@@ -188,12 +196,12 @@ class Stack:
 
     def _rewind(self, bad: dict[int, int], before: State) -> None:
         """Give each lane that went wrong the state from before that update; the others keep theirs."""
-        after = self._state()
+        after = self._kept()
         self._restore(before)
         found = []
         for k, index in sorted(bad.items(), key=lambda item: item[1]):
             self._train(before.step + index - self.step, pausable=False)
-            found.append((k, self.step, self._state(), self.update.row(k)))
+            found.append((k, self.step, self._kept(), self.update.row(k)))
         self._restore(after)
         for k, step, state, optimizer_state in found:
             self.weights[k] = state.weights[k]
@@ -201,7 +209,7 @@ class Stack:
                 mine[k] = theirs[k]
             self.lanes[k].step, self.updates[k].optimizer_state = step, optimizer_state
 
-    def _state(self) -> State:
+    def _kept(self) -> State:
         # What an update gives is new, and what it was given is not changed: no copy is needed.
         fixed = [t.clone() for t in self.fixed.values()]
         return State(self.step, self.weights.clone(), self.update.state, fixed)

@@ -7,8 +7,7 @@ to be run at each step. K lanes, B rows, parameters (K, ...).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +16,8 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from nnexp.data import Split, check_output, loss, measure
+from nnexp.draws import Draws
 from nnexp.spec import DataSpec
-
-Tensors = list[Tensor]
 
 
 @contextmanager
@@ -46,46 +44,58 @@ class Stacked:
     """
 
     def __init__(self, module: nn.Module, data: DataSpec, names: Sequence[str], fixed: Sequence[str]) -> None:
-        self.module, self.data, self.names = module, data, [*names, *fixed]
+        self.module, self.data, self.names, self.num_trained = module, data, [*names, *fixed], len(names)
 
-    def _model(self, tensors: Tensors) -> Callable[..., Tensor]:
+    def _model(self, tensors: Sequence[Tensor]) -> Callable[..., Tensor]:
         state = dict(zip(self.names, tensors, strict=True))
         return lambda x, *lengths: functional_call(self.module, state, (x, *lengths))
 
-    def _loss(self, tensors: Tensors, batch: Split) -> Tensor:
+    def _loss(self, tensors: Sequence[Tensor], key: Tensor | None, batch: Split) -> Tensor:
         x, y, *lengths = batch
-        output = self._model(tensors)(x, *lengths)
+        with nullcontext() if key is None else Draws(key):
+            output = self._model(tensors)(x, *lengths)
         check_output(output, y, self.data)
         return loss(output, y, self.data, *lengths)
 
-    def trace(self, params: Tensors, fixed: Tensors, batch: Split) -> GraphModule:
-        """A function of all these tensors, one after the other, that gives losses (K,) and the gradient of each
-        parameter (K, ...). What the module changes in place of `fixed`, such as running means, it changes there.
+    def step(self, state: Sequence[Tensor], keys: Tensor | None, batch: Split) -> tuple[Tensor, ...]:
+        """Losses (K,), and the gradient of each parameter (K, ...).
+
+        Args:
+            state: the parameters, then the other tensors; a module changes these in place, as it does running means.
+            keys: (K,) where the lanes' draws begin, see `nnexp.draws`; None where the module draws nothing.
+            batch: (K, B, ...) each.
         """
-        num_params, num_state = len(params), len(params) + len(fixed)
+        leaves = [t.detach().requires_grad_() for t in state[: self.num_trained]]
+        with unfused(self.module), torch.enable_grad():
+            in_dims = (0, None if keys is None else 0, 0)
+            losses = vmap(self._loss, in_dims)([*leaves, *state[self.num_trained :]], keys, batch)
+            grads = torch.autograd.grad(losses.sum(), leaves, allow_unused=True, materialize_grads=True)
+        return losses.detach(), *grads
+
+    def trace(self, state: Sequence[Tensor], keys: Tensor | None, batch: Split) -> GraphModule:
+        """The same as a function of all tensors that are there, one after the other."""
+        given = [] if keys is None else [keys]
+        first, second = len(state), len(state) + len(given)
 
         def step(*tensors: Tensor) -> tuple[Tensor, ...]:
-            leaves = [p.detach().requires_grad_() for p in tensors[:num_params]]
-            losses = vmap(self._loss)([*leaves, *tensors[num_params:num_state]], tensors[num_state:])
-            grads = torch.autograd.grad(losses.sum(), leaves, allow_unused=True, materialize_grads=True)
-            return losses.detach(), *grads
+            return self.step(tensors[:first], tensors[first] if given else None, tensors[second:])
 
-        with unfused(self.module), torch.enable_grad():
-            traced = make_fx(step)(*params, *(t.clone() for t in fixed), *batch)
+        fixed = [t.clone() for t in state[self.num_trained :]]  # for tracing runs the step
+        traced = make_fx(step)(*state[: self.num_trained], *fixed, *given, *batch)
         traced.graph.eliminate_dead_code()
         traced.recompile()
         return traced
 
     @torch.no_grad()
-    def measure(self, tensors: Tensors, part: Split) -> dict[str, Tensor]:
+    def measure(self, state: Sequence[Tensor], part: Split) -> dict[str, Tensor]:
         """What `nnexp.data.measure` gives, (K,) each, in evaluation mode."""
 
-        def one(tensors: Tensors, part: Split) -> dict[str, Any]:
+        def one(tensors: Sequence[Tensor], part: Split) -> dict[str, Tensor]:
             return measure(self._model(tensors), part, self.data)
 
         self.module.eval()
         try:
             with unfused(self.module):
-                return dict(vmap(one)(tensors, part))
+                return dict(vmap(one)(list(state), part))
         finally:
             self.module.train()

@@ -169,7 +169,7 @@ def test_a_value_kept_as_a_buffer_is_stacked_and_one_that_forward_does_not_read_
 
 DRAWS = """
     def middle(self, h):
-        return torch.dropout(h.tanh(), 0.5, self.training)
+        return h.tanh() + torch.rand(h.shape) * self.training
 """
 BRANCHES = """
     def middle(self, h):
@@ -187,7 +187,7 @@ HIDES = """
 @pytest.mark.parametrize(
     ("methods", "reason"),
     [
-        (DRAWS, "draws random numbers"),
+        (DRAWS, "cannot be stacked: RuntimeError: vmap: called random operation"),
         (BRANCHES, "cannot be stacked: RuntimeError: vmap: It looks like you're attempting"),
         (HIDES, "the stack gives another loss or gradient than the plain module"),
     ],
@@ -225,6 +225,25 @@ def test_with_stack_false_each_is_as_if_alone(sweep) -> None:
     runs = sweep(PLAIN, "seed=0,1", "stack=false")
     assert paths(runs) == ["solo"] * 2
     assert files(runs[1]) == files(sweep(PLAIN, "seed=1", runs="alone")[0])
+
+
+DROPS = """
+    def middle(self, h):
+        return nn.functional.dropout(h.tanh(), 0.25, self.training)
+"""
+
+
+def test_dropout_is_each_lanes_own_and_equal_in_distribution_to_the_run_alone(sweep) -> None:
+    job = ["trainer.max_steps=200", "checkpoint_every=50"]
+    runs = sweep(DROPS, *job, "seed=range(12)")
+    assert paths(runs) == ["stacked"] * 12
+    assert "in distribution only" in runs[0].read()["notes"][0]
+    pair = sweep(DROPS, *job, "seed=5,20", runs="pair")
+    assert files(pair[0]) == files(runs[5])
+    alone = sweep(DROPS, *job, "seed=range(12)", "stack=false", runs="alone")
+    losses = [torch.tensor([run.read()["metrics"]["test/loss"] for run in each]) for each in (runs, alone)]
+    assert losses[0].sub(losses[1]).abs().max() > 1e-4
+    assert abs(losses[0].mean() - losses[1].mean()) < 3 * torch.cat(losses).std() * (2 / 12) ** 0.5
 
 
 class Explodes(Training):

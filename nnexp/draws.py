@@ -1,0 +1,98 @@
+"""Random numbers within a stack: each lane's own, whatever other lanes there are.
+
+A generator would give its numbers to all lanes in turn, and a lane's would depend on how many come before it. Here each
+number is a hash of the lane's seed, the step, the draw and the place in it (SplitMix64, Steele, Lea & Flood, 2014,
+doi:10.1145/2660193.2660195). A run alone draws from torch's generator: with it a lane is equal in distribution only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from nnexp.seeding import derive
+
+GAMMA = 0x9E3779B97F4A7C15 - 2**64
+MIXERS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
+
+
+def first_keys(seeds: Sequence[int], device: torch.device) -> Tensor:
+    """(K,): where the draws of each lane begin."""
+    return torch.tensor([derive(seed, "draws") for seed in seeds], device=device)
+
+
+def keys(first: Tensor, step: int) -> Tensor:
+    """(K,): where the draws of an update begin."""
+    return _mixed(first + step * GAMMA)
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """Shifted to the right, with zeros from the left."""
+    return (x >> bits) & (2 ** (64 - bits) - 1)
+
+
+def _mixed(x: Tensor) -> Tensor:
+    for bits, factor in MIXERS:
+        x = (x ^ _shifted(x, bits)) * factor
+    return x ^ _shifted(x, 31)
+
+
+def uniform(key: Tensor, shape: Iterable[int], dtype: torch.dtype) -> Tensor:
+    """Numbers in [0, 1) of 24 bits."""
+    shape = tuple(shape)
+    places = torch.arange(1, math.prod(shape) + 1, device=key.device) * GAMMA
+    return (_shifted(_mixed(key + places), 40).to(dtype) * 2.0**-24).view(shape)
+
+
+class Draws(TorchFunctionMode):
+    """In the block, what a module draws comes from `key`, a tensor () under vmap. Other draws are refused by vmap."""
+
+    def __init__(self, key: Tensor) -> None:
+        super().__init__()
+        self.key, self.count = key, 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        drawn = DRAWN.get(func)
+        return drawn(self, *args, **(kwargs or {})) if drawn else func(*args, **(kwargs or {}))
+
+    def uniform(self, shape: Iterable[int], dtype: torch.dtype) -> Tensor:
+        self.count += 1
+        return uniform(_mixed(self.key + self.count), shape, dtype)
+
+    def dropout(self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:  # noqa: A002
+        return self._dropped(input, input.shape, p) if training and p else input
+
+    def channel_dropout(self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:  # noqa: A002
+        """Of whole channels (B, C, ...)."""
+        return self._dropped(input, (*input.shape[:2], *[1] * (input.dim() - 2)), p) if training and p else input
+
+    def _dropped(self, x: Tensor, shape: Iterable[int], p: float) -> Tensor:
+        is_kept = self.uniform(shape, torch.float32) >= p
+        return torch.where(is_kept, x / (1 - p), torch.zeros_like(x)) if p < 1 else torch.zeros_like(x)
+
+    def rand_like(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        return self.uniform(x.shape, dtype or x.dtype)
+
+    def randn_like(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """By Box & Muller (1958, doi:10.1214/aoms/1177706645)."""
+        radius = (-2 * (1 - self.uniform(x.shape, dtype or x.dtype)).log()).sqrt()
+        return radius * (2 * math.pi * self.uniform(x.shape, dtype or x.dtype)).cos()
+
+
+DRAWN: dict[Any, Callable[..., Tensor]] = {
+    torch.dropout: Draws.dropout,
+    functional.dropout: Draws.dropout,
+    functional.dropout1d: Draws.channel_dropout,
+    functional.dropout2d: Draws.channel_dropout,
+    functional.dropout3d: Draws.channel_dropout,
+    torch.rand_like: Draws.rand_like,
+    torch.randn_like: Draws.randn_like,
+}
