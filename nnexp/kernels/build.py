@@ -74,7 +74,7 @@ def _load(compiler: list[str], folder: Path) -> ctypes.CDLL:
         if path.name == _name(key, path.read_bytes()):
             _check_owner(path)
             return ctypes.CDLL(str(path))
-        path.unlink()  # damaged
+        path.unlink(missing_ok=True)  # damaged
     return _compile(compiler, key, folder)
 
 
