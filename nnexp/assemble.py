@@ -130,11 +130,7 @@ class Assembly:
             if not writers:
                 return
             stack = self._make(writers)
-        if stack.draws:
-            for writer in writers:
-                writer.note("it draws random numbers in training: it equals the run trained alone in distribution only")
-        path = COMPILED if stack.is_compiled else STACKED
-        begun = [writer for writer in writers if guarded(writer, self.stop, partial(writer.begin, path))]
+        begun = [writer for writer in writers if guarded(writer, self.stop, partial(_begin, writer, stack))]
         for writer in writers:
             if writer not in begun:
                 stack.release(writer.lane)
@@ -144,6 +140,12 @@ class Assembly:
     def _make(self, writers: list[Writer]) -> Stack:
         lanes = [writer.lane for writer in writers]
         return Stack(lanes, lambda: self.stop.requested, draws=lanes[0] in self.drawing)
+
+
+def _begin(writer: Writer, stack: Stack) -> bool:
+    if stack.draws and writer.is_fresh:
+        writer.note("it draws random numbers in training: it equals the run trained alone in distribution only")
+    return writer.begin(COMPILED if stack.is_compiled else STACKED)
 
 
 def is_out_of_memory(error: Exception) -> bool:

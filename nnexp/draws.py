@@ -29,7 +29,7 @@ def first_keys(seeds: Sequence[int], device: torch.device) -> Tensor:
 
 def keys(first: Tensor, step: int) -> Tensor:
     """(K,): where the draws of an update begin."""
-    return _mixed(first + step * GAMMA)
+    return _mixed(first + torch.tensor(step, device=first.device) * GAMMA)
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:

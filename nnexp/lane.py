@@ -19,11 +19,13 @@ from nnexp.diagnose import explain
 from nnexp.errors import Diverged
 from nnexp.metrics import Rows
 from nnexp.registry import Registry
+from nnexp.rounding import fix_products
 from nnexp.seeding import Generators, derive, same, seeded
 from nnexp.spec import DataSpec, Trainer
 from nnexp.update import clip, make_update
 from nnexp.weights import FlatWeights
 
+fix_products()
 POINTS = 200
 DTYPES = {32: torch.float32, 64: torch.float64, "bf16": torch.float32}
 

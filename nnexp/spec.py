@@ -120,8 +120,8 @@ class Model(Protocol):
 
     It may draw from the global generators, which it finds seeded. What changes while it trains must be a parameter or
     a buffer, for these alone are in a checkpoint. Models are stacked by `torch.func.vmap`, traced once: where `forward`
-    branches on the numbers in tensors, its lanes are trained one by one. A module with an attribute `fused` takes, where
-    that is False, code that works under vmap.
+    branches on the numbers in tensors, its lanes are trained one by one. A module with an attribute `fused` takes,
+    where that is False, code that works under vmap.
     """
 
     def __call__(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:

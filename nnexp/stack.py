@@ -7,14 +7,17 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.fx import GraphModule
 
 from nnexp.data import MOST_EVALUATED, metric_names, total
 from nnexp.draws import first_keys, keys
 from nnexp.errors import Diverged
 from nnexp.feed import Feed
+from nnexp.graph import function_of, simplify
 from nnexp.kernels import is_compiled
 from nnexp.lane import Lane
 from nnexp.metrics import Rows
+from nnexp.rounding import row_multiple
 from nnexp.traced import Stacked
 from nnexp.update import PureUpdate, StackUpdate
 
@@ -36,7 +39,7 @@ class Stack:
     """Lanes that go on together. While they do, their modules' tensors are rows of the stack's.
 
     A lane's numbers depend on nothing of the others. That needs two rows at least, for of one some operations compute
-    in another way: a lane that is alone stands in both.
+    in another way, and now and then more (`nnexp.rounding`): copies of the first lane stand in those that are left.
 
     Args:
         lanes: of one configuration, at the same step.
@@ -46,20 +49,35 @@ class Stack:
 
     def __init__(self, lanes: Sequence[Lane], stopped: Callable[[], bool], draws: bool = False) -> None:
         self.lanes, self.stopped, self.draws = list(lanes), stopped, draws
-        first = lanes[0]
-        self.step, self.first = first.step, first
         self.live = set(range(len(lanes)))
-        self.rows = rows = self.lanes if len(lanes) > 1 else [first, first]
+        self.step, self.first = lanes[0].step, lanes[0]
+        self._build(max(2, len(lanes)))
+        traced = self._trace()
+        multiple = row_multiple(traced, len(self.rows))
+        if len(self.rows) % multiple:
+            self._build(-(-len(self.rows) // multiple) * multiple)
+            traced = self._trace()
+        simplify(traced)
+        names = [str(node.target) for node in traced.graph.nodes]
+        self.is_compiled = any(name.startswith("nnexp.") for name in names) and is_compiled(self.weights.device)
+        self.run = function_of(traced)
+
+    def _build(self, num_rows: int) -> None:
+        """Make the tensors; rows beyond the lanes are copies of the first."""
+        first = self.first
+        self.rows = rows = self.lanes + [first] * (num_rows - len(self.lanes))
         self.feed = Feed([lane.batches for lane in rows])
         self._stack_weights(rows)
         self._stack_fixed(rows)
         self.updates = [lane.update for lane in rows if isinstance(lane.update, PureUpdate)]
         self.update = StackUpdate(self.updates, self.weights)
         self.state = [*self.params, *self.fixed.values()]
-        self.keys = first_keys([lane.job.model.seed for lane in rows], self.weights.device) if draws else None
+        self.keys = first_keys([lane.job.model.seed for lane in rows], self.weights.device) if self.draws else None
         self.stacked = Stacked(first.module, first.data, first.weights.names, list(self.fixed))
-        with first.arithmetic():
-            self.run = self.stacked.trace(self.state, self.keys, next(self.feed.take(self.step + 1, 1)))
+
+    def _trace(self) -> GraphModule:
+        with self.first.arithmetic():
+            return self.stacked.trace(self.state, self.keys, next(self.feed.take(self.step + 1, 1)))
 
     def _stack_weights(self, rows: list[Lane]) -> None:
         own = self.first.weights
@@ -79,12 +97,6 @@ class Stack:
         for k, lane in reversed(list(enumerate(rows))):
             for name, stacked in self.fixed.items():
                 place(lane.module, name, stacked[k])
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether a kernel that was compiled on this machine has a part in the numbers."""
-        targets = [str(node.target) for node in self.run.graph.nodes]
-        return any(name.startswith("nnexp.") for name in targets) and is_compiled(self.weights.device)
 
     def first_step(self) -> tuple[Tensor, Tensor]:
         """Losses (K,) and gradients (K, P) of the next update, which is not made; without draws, in evaluation mode."""
@@ -124,8 +136,8 @@ class Stack:
         return outcomes
 
     def compacted(self) -> Stack:
-        """A smaller stack where half of the rows are of lanes that were released: making it costs a trace."""
-        if not self.live or len(self.rows) == 2 or 2 * len(self.live) > len(self.rows):
+        """A smaller stack where half of the lanes were released: making it costs a trace."""
+        if not self.live or len(self.lanes) <= 2 or 2 * len(self.live) > len(self.lanes):
             return self
         return Stack([self.lanes[k] for k in sorted(self.live)], self.stopped, self.draws)
 

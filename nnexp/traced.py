@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from nnexp.data import Split, check_output, loss, measure
 from nnexp.draws import Draws
+from nnexp.rounding import VECTORS
 from nnexp.spec import DataSpec
 
 
@@ -31,6 +32,12 @@ def unfused(module: nn.Module) -> Iterator[None]:
     finally:
         for child in having:
             setattr(child, "fused", True)  # noqa: B010
+
+
+def filled(x: Tensor) -> Tensor:
+    """The rows of an evaluation (B, ...), and its last row again until they fill vectors, as `nnexp.rounding` asks."""
+    missing = -len(x) % VECTORS
+    return torch.cat([x, x[-1:].expand(missing, *x.shape[1:])]) if missing else x
 
 
 class Stacked:
@@ -81,17 +88,15 @@ class Stacked:
             return self.step(tensors[:first], tensors[first] if given else None, tensors[second:])
 
         fixed = [t.clone() for t in state[self.num_trained :]]  # for tracing runs the step
-        traced = make_fx(step)(*state[: self.num_trained], *fixed, *given, *batch)
-        traced.graph.eliminate_dead_code()
-        traced.recompile()
-        return traced
+        return make_fx(step)(*state[: self.num_trained], *fixed, *given, *batch)
 
     @torch.no_grad()
     def measure(self, state: Sequence[Tensor], part: Split) -> dict[str, Tensor]:
         """What `nnexp.data.measure` gives, (K,) each, in evaluation mode."""
 
         def one(tensors: Sequence[Tensor], part: Split) -> dict[str, Tensor]:
-            return measure(self._model(tensors), part, self.data)
+            model = self._model(tensors)
+            return measure(lambda *inputs: model(*map(filled, inputs))[: len(part[0])], part, self.data)
 
         self.module.eval()
         try:
