@@ -29,12 +29,13 @@ def first_keys(seeds: Sequence[int], device: torch.device) -> Tensor:
 
 def keys(first: Tensor, step: int) -> Tensor:
     """(K,): where the draws of an update begin."""
-    return _mixed(first + torch.tensor(step, device=first.device) * GAMMA)
+    return _mixed(first + step * GAMMA)
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:
     """Shifted to the right, with zeros from the left."""
-    return (x >> bits) & (2 ** (64 - bits) - 1)
+    result: Tensor = (x >> bits) & (2 ** (64 - bits) - 1)
+    return result
 
 
 def _mixed(x: Tensor) -> Tensor:

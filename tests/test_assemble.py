@@ -321,9 +321,9 @@ def test_memory_cuts_a_cohort_into_even_stacks(sweep, monkeypatch) -> None:
     made: list[int] = []
 
     class Noted(Stack):
-        def __init__(self, lanes, stopped) -> None:
+        def __init__(self, lanes, stopped, **rest) -> None:
             made.append(len(lanes))
-            super().__init__(lanes, stopped)
+            super().__init__(lanes, stopped, **rest)
 
     whole = sweep(PLAIN, "seed=range(7)")
     monkeypatch.setattr("nnexp.assemble.Stack", Noted)
@@ -338,10 +338,10 @@ def test_memory_cuts_a_cohort_into_even_stacks(sweep, monkeypatch) -> None:
 
 def test_a_stack_for_which_memory_does_not_suffice_is_halved(sweep, monkeypatch) -> None:
     class Large(Stack):
-        def __init__(self, lanes, stopped) -> None:
+        def __init__(self, lanes, stopped, **rest) -> None:
             if len(lanes) > 2:
                 raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes.")
-            super().__init__(lanes, stopped)
+            super().__init__(lanes, stopped, **rest)
 
     whole = sweep(PLAIN, "seed=range(4)")
     monkeypatch.setattr("nnexp.assemble.Stack", Large)

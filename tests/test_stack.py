@@ -27,6 +27,8 @@ def small(dataset: str, model: str) -> list[str]:
         overrides.append("dataset.length=12")
     if "hidden_size" in REGISTRY.get("model", model).parameters:
         overrides.append("model.hidden_size=8")
+    if model == "vit":
+        overrides.append("model.num_layers=1")
     return overrides
 
 
@@ -89,22 +91,37 @@ def test_in_float32_a_lane_is_the_same_in_every_stack_and_near_the_run_alone(
     assert sorted(errors)[1] < 1e-4
 
 
-@pytest.mark.parametrize("model", REGISTRY.names("model"))
-def test_in_float64_a_lane_is_the_same_in_every_stack(make_stack, model: str) -> None:
-    overrides = [*small("edges", model), "precision=64"]
+ODD = [
+    ["model=linear"],
+    ["model=mlp", "model.hidden_size=7"],
+    ["model=mlp", "model.hidden_size=7", "model.activation=sigmoid"],
+    ["model=mlp", "model.hidden_size=7", "model.activation=gelu"],
+    ["model=cnn", "model.channels=[3,5]"],
+    ["model=vit", "model.hidden_size=6", "model.num_heads=3", "model.num_layers=1"],
+    ["model=lstm", "model.hidden_size=3"],
+    ["model=gru", "model.hidden_size=3"],
+]
+
+
+@pytest.mark.parametrize("model", ODD, ids=lambda overrides: "-".join(overrides))
+@pytest.mark.parametrize("dataset", ["edges", "gaussian"])
+@pytest.mark.parametrize("precision", [32, 64])
+def test_where_arrays_end_within_a_vector_a_lane_is_the_same_at_every_place(make_stack, model, dataset, precision):
+    overrides = [*CALM, f"dataset={dataset}", *model, "trainer.batch_size=5", f"precision={precision}"]
+    overrides += ["dataset.length=7"] if dataset == "gaussian" else []
     found = []
-    for seeds, place in (([7, 3], 0), ([7], 0), ([3, 1, 2, 4, 5, 7, 8, 9, 10, 11, 12], 5)):
+    for seeds, place in (([7, 3], 0), ([1, 7, 3], 1), ([1, 3, 7], 2), ([7], 0), ([5, 6, 1, 2, 7], 4)):
         stack = make_stack(overrides, seeds)
         found.append(numbers(stack, stack.lanes[place]))
     assert all(each == found[0] for each in found[1:])
 
 
-@pytest.mark.parametrize("model", ["mlp", "cnn", "vit", "lstm"])
+@pytest.mark.parametrize("model", ["mlp", "cnn", "lstm"])
 def test_of_many_lanes_each_is_the_same_to_the_last_bit(make_stack, model: str) -> None:
     overrides = [*small("edges", model), "trainer.batch_size=5"]
-    many, few = make_stack(overrides, range(70)), make_stack(overrides, [69, 0])
-    many_rows, few_rows = many.advance(5), few.advance(5)
-    for place, other in ((69, 0), (0, 1)):
+    many, few = make_stack(overrides, range(40)), make_stack(overrides, [39, 0])
+    many_rows, few_rows = many.advance(3), few.advance(3)
+    for place, other in ((39, 0), (0, 1)):
         assert many_rows[many.lanes[place]] == few_rows[few.lanes[other]]
 
 
