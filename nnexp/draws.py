@@ -18,8 +18,14 @@ from torch.overrides import TorchFunctionMode
 
 from nnexp.seeding import derive
 
-GAMMA = 0x9E3779B97F4A7C15 - 2**64
-MIXERS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
+
+def _signed(number: int) -> int:
+    """The same 64 bits as a tensor holds them."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+GAMMA = _signed(0x9E3779B97F4A7C15)
+MIXERS = ((30, _signed(0xBF58476D1CE4E5B9)), (27, _signed(0x94D049BB133111EB)))
 
 
 def first_keys(seeds: Sequence[int], device: torch.device) -> Tensor:
@@ -29,7 +35,7 @@ def first_keys(seeds: Sequence[int], device: torch.device) -> Tensor:
 
 def keys(first: Tensor, step: int) -> Tensor:
     """(K,): where the draws of an update begin."""
-    return _mixed(first + step * GAMMA)
+    return _mixed(first + _signed(step * GAMMA))
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:

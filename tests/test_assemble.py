@@ -236,6 +236,7 @@ DROPS = """
 def test_dropout_is_each_lanes_own_and_equal_in_distribution_to_the_run_alone(sweep) -> None:
     job = ["trainer.max_steps=200", "checkpoint_every=50"]
     runs = sweep(DROPS, *job, "seed=range(12)")
+    assert [run.status for run in runs] == ["finished"] * 12
     assert paths(runs) == ["stacked"] * 12
     assert "in distribution only" in runs[0].read()["notes"][0]
     pair = sweep(DROPS, *job, "seed=5,20", runs="pair")

@@ -79,9 +79,8 @@ def test_in_float32_a_lane_is_the_same_in_every_stack_and_near_the_run_alone(
 ) -> None:
     stack = make_stack(small(dataset, model), [0, 1, 2])
     found = numbers(stack, stack.lanes[2])
-    for seeds, place in (([2], 0), ([4, 2, 3, 5, 6, 7, 8], 1)):
-        other = make_stack(small(dataset, model), seeds)
-        assert numbers(other, other.lanes[place]) == found
+    other = make_stack(small(dataset, model), [4, 2, 3, 5, 6])
+    assert numbers(other, other.lanes[1]) == found
     outcomes = stack.advance(50)
     errors = []
     for seed, lane in enumerate(stack.lanes):
@@ -104,13 +103,12 @@ ODD = [
 
 
 @pytest.mark.parametrize("model", ODD, ids=lambda overrides: "-".join(overrides))
-@pytest.mark.parametrize("dataset", ["edges", "gaussian"])
-@pytest.mark.parametrize("precision", [32, 64])
+@pytest.mark.parametrize(("dataset", "precision"), [("edges", 32), ("gaussian", 64)])
 def test_where_arrays_end_within_a_vector_a_lane_is_the_same_at_every_place(make_stack, model, dataset, precision):
     overrides = [*CALM, f"dataset={dataset}", *model, "trainer.batch_size=5", f"precision={precision}"]
     overrides += ["dataset.length=7"] if dataset == "gaussian" else []
     found = []
-    for seeds, place in (([7, 3], 0), ([1, 7, 3], 1), ([1, 3, 7], 2), ([7], 0), ([5, 6, 1, 2, 7], 4)):
+    for seeds, place in (([7], 0), ([1, 7, 3], 1), ([5, 6, 1, 2, 7], 4)):
         stack = make_stack(overrides, seeds)
         found.append(numbers(stack, stack.lanes[place]))
     assert all(each == found[0] for each in found[1:])
