@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from nnexp.lane import FirstStep, Lane
+from nnexp.spec import DataSpec
 from nnexp.stack import fixed_tensors
 
 # How far a lane's loss and gradient in the stack may be from those of its plain module, relative.
@@ -57,18 +62,43 @@ def attributes_of(module: nn.Module) -> dict[Place, Any]:
     }
 
 
-def _value(value: Any, depth: int = 4) -> Any:
+def _value(value: Any, depth: int = 6) -> Any:
+    """Something equal for equal values, and never for others: what cannot be looked into is equal to itself alone."""
     if isinstance(value, nn.Parameter):
         return "parameter"  # it is registered, here or elsewhere
-    if isinstance(value, Tensor):
-        data = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-        return ("tensor", value.shape, hashlib.sha256(data.tobytes()).digest())
-    if isinstance(value, list | tuple | set | dict) and depth:
-        items = value.items() if isinstance(value, dict) else value
-        return (type(value).__name__, tuple(_value(item, depth - 1) for item in items))
-    if isinstance(value, int | float | complex | str | bytes | None):
+    if isinstance(value, bool | int | float | complex | str | bytes | None):
         return (type(value).__name__, repr(value))
-    return type(value).__qualname__
+    if depth == 0:
+        return id(value)
+    for kind, parts in PARTS.items():
+        if isinstance(value, kind):
+            return (type(value).__qualname__, tuple(_value(part, depth - 1) for part in parts(value)))
+    return (type(value).__qualname__, id(value))
+
+
+def _contents(value: Any) -> list[Any]:
+    try:
+        return [cell.cell_contents for cell in value.__closure__ or ()]
+    except ValueError:  # a cell that is still empty
+        return [id(value)]
+
+
+# What makes up a value of each kind.
+PARTS: dict[Any, Callable[[Any], Any]] = {
+    Tensor: lambda t: (str(t.dtype), tuple(t.shape), t.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()),
+    np.ndarray: lambda a: (str(a.dtype), a.shape, hashlib.sha256(np.ascontiguousarray(a).tobytes()).digest()),
+    torch.Generator: lambda g: (g.get_state(),),
+    torch.dtype | torch.device | type | ModuleType | BuiltinFunctionType: lambda v: (str(v),),
+    list | tuple: tuple,
+    set | frozenset: lambda v: sorted(v, key=repr),
+    dict: lambda v: v.items(),
+    FunctionType: lambda f: (f.__module__, f.__code__, f.__defaults__, _contents(f)),
+    CodeType: lambda c: (c.co_code, c.co_consts, c.co_names),
+    MethodType: lambda m: (m.__func__, type(m.__self__)),
+    functools.partial: lambda p: (p.func, p.args, p.keywords),
+    weakref.ref: lambda _: (),
+    DataSpec: lambda spec: (repr(spec),),
+}
 
 
 @contextmanager

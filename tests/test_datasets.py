@@ -1,0 +1,28 @@
+"""Data are made once for all lanes that have the same."""
+
+from __future__ import annotations
+
+import torch
+
+from nnexp.datasets import Datasets
+
+
+def test_lanes_with_the_same_data_share_them_and_others_do_not(make_lane) -> None:
+    datasets, small = Datasets(), ["dataset=moons", "model=mlp"]
+    first = make_lane(*small, datasets=datasets)
+    assert make_lane(*small, "seed=1", "model.hidden_size=3", datasets=datasets).splits is first.splits
+    for other in ("dataset.seed=1", "dataset.noise=0.3", "precision=64"):
+        assert make_lane(*small, other, datasets=datasets).dataset is not first.dataset
+    alone = make_lane(*small)
+    assert alone.dataset is not first.dataset
+    assert torch.equal(alone.splits["train"][0], first.splits["train"][0])
+
+
+def test_what_no_job_needs_is_forgotten(make_lane) -> None:
+    datasets = Datasets()
+    first = make_lane("dataset=moons", datasets=datasets)
+    make_lane("dataset=xor", datasets=datasets)
+    datasets.keep([first.job])
+    assert make_lane("dataset=moons", datasets=datasets).dataset is first.dataset
+    datasets.keep([])
+    assert make_lane("dataset=moons", datasets=datasets).dataset is not first.dataset
