@@ -65,20 +65,34 @@ class Fit:
             planned.run.heartbeat()
         pending = [writer for writer in opened if guarded(writer, self.stop, partial(_start, writer))]
         seal(list(opened))
-        left = set(pending)
-        for part in Assembly(pending, self.stop, self.progress).parts():
+        self._tell_resumed(pending)
+        for failed in self._fit_parts(pending, device):
+            self._halve([opened[writer] for writer in failed])
+
+    def _fit_parts(self, writers: list[Writer], device: torch.device) -> list[list[Writer]]:
+        """Train the lanes, part by part. Gives those that an error ended which may be of any of them, together."""
+        left, failed = set(writers), []
+        for part in Assembly(writers, self.stop, self.progress).parts():
             left -= set(part.writers)
-            failed = self._fit(part, device)
-            if failed:
-                self._halve([opened[writer] for writer in failed])
+            if together := self._fit(part, device):
+                failed.append(together)
             if self.stop.requested:
                 break
         for writer in left:
             if writer.is_open:
                 writer.interrupt()
+        return failed
+
+    def _tell_resumed(self, writers: list[Writer]) -> None:
+        steps = sorted({writer.lane.step for writer in writers if not writer.is_fresh})
+        if steps:
+            self.progress.say(f"goes on from step {', '.join(map(str, steps))}")
 
     def _halve(self, cohort: Cohort) -> None:
-        """After an error that no lane owns: go on from the checkpoints in halves, until its cause is alone."""
+        """After an error that no lane owns: go on from the checkpoints in halves, until its cause is alone.
+
+        By now the stack is gone from memory, of which there may have been too little.
+        """
         self.progress.say(f"an error that may be of any of {len(cohort)} lanes: they go on in halves")
         middle = len(cohort) // 2
         for half in (cohort[:middle], cohort[middle:]):
@@ -121,8 +135,6 @@ class Fit:
                 lane = Lane(planned.job, self.registry, device, lambda: self.stop.requested, self.datasets)
             writer = Writer(planned.run, lane, planned.fingerprint)
             writer.note(*(str(warning.message) for warning in caught if warning.category is UserWarning))
-            if not writer.is_fresh:
-                self.progress.say(f"goes on from step {lane.step}")
             return writer
         except BaseException as error:
             if self.stop.requested and isinstance(error, KeyboardInterrupt):
