@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import weakref
@@ -14,12 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nnexp.lane import FirstStep, Lane
-from nnexp.spec import DataSpec
+from nnexp.lane import Lane
 from nnexp.stack import fixed_tensors
 
-# How far a lane's loss and gradient in the stack may be from those of its plain module, relative.
-TOLERANCE = {32: 1e-3, 64: 1e-8, "bf16": 0.1}
+HOOKS = "hooks"  # of a part of the module; they are run without being read
 OWN = frozenset(vars(nn.Module())) | {"fused"}
 
 Place = tuple[str, str]  # of an attribute: the path of a part of the module, and its name there
@@ -38,7 +37,8 @@ def group(lanes: Sequence[Lane], read: set[Place], known: Mapping[Lane, Any]) ->
     groups: dict[Any, list[Lane]] = {}
     for lane in lanes:
         attributes = attributes_of(lane.module)
-        key = (known[lane], _shapes(lane), *(attributes.get(place) for place in sorted(read)))
+        told = [value for place, value in attributes.items() if place in read or place[1] == HOOKS]
+        key = (known[lane], _shapes(lane), tuple(told))
         groups.setdefault(key, []).append(lane)
     return list(groups.values())
 
@@ -57,9 +57,19 @@ def attributes_of(module: nn.Module) -> dict[Place, Any]:
     return {
         (path, name): _value(value)
         for path, part in module.named_modules()
-        for name, value in vars(part).items()
+        for name, value in [*vars(part).items(), *_slots(part)]
         if name not in OWN
-    }
+    } | {(path, HOOKS): _value(hooks) for path, part in module.named_modules() if (hooks := _hooks(part))}
+
+
+def _slots(part: nn.Module) -> list[tuple[str, Any]]:
+    names = [name for kind in type(part).__mro__ for name in getattr(kind, "__slots__", ())]
+    return [(name, getattr(part, name)) for name in names if hasattr(part, name)]
+
+
+def _hooks(part: nn.Module) -> list[Any]:
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return [hook for kind in kinds for hook in getattr(part, kind).values()]
 
 
 def _value(value: Any, depth: int = 6) -> Any:
@@ -70,6 +80,8 @@ def _value(value: Any, depth: int = 6) -> Any:
         return (type(value).__name__, repr(value))
     if depth == 0:
         return id(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return (type(value).__qualname__, _value(vars(value), depth - 1))
     for kind, parts in PARTS.items():
         if isinstance(value, kind):
             return (type(value).__qualname__, tuple(_value(part, depth - 1) for part in parts(value)))
@@ -86,6 +98,7 @@ def _contents(value: Any) -> list[Any]:
 # What makes up a value of each kind.
 PARTS: dict[Any, Callable[[Any], Any]] = {
     Tensor: lambda t: (str(t.dtype), tuple(t.shape), t.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()),
+    np.generic: lambda n: (str(n.dtype), n.tobytes()),
     np.ndarray: lambda a: (str(a.dtype), a.shape, hashlib.sha256(np.ascontiguousarray(a).tobytes()).digest()),
     torch.Generator: lambda g: (g.get_state(),),
     torch.dtype | torch.device | type | ModuleType | BuiltinFunctionType: lambda v: (str(v),),
@@ -97,7 +110,6 @@ PARTS: dict[Any, Callable[[Any], Any]] = {
     MethodType: lambda m: (m.__func__, type(m.__self__)),
     functools.partial: lambda p: (p.func, p.args, p.keywords),
     weakref.ref: lambda _: (),
-    DataSpec: lambda spec: (repr(spec),),
 }
 
 
@@ -120,12 +132,3 @@ def watched(module: nn.Module, places: set[Place], read: set[Place]) -> Iterator
             part.__class__ = type(plain_class.__name__, (plain_class,), {"__getattribute__": look})
             undo.callback(setattr, part, "__class__", plain_class)
         yield
-
-
-def agrees(lane: Lane, first: FirstStep, loss: Tensor, gradient: Tensor) -> bool:
-    """Whether the stack's loss () and gradient (P,) are the plain module's. What is not finite in both agrees."""
-    mine, theirs = torch.cat([first.gradient, first.loss.view(1)]), torch.cat([gradient, loss.view(1)])
-    if not mine.isfinite().all() or not theirs.isfinite().all():
-        return bool(first.loss.isfinite() == loss.isfinite())
-    norm = torch.linalg.vector_norm
-    return bool(norm(mine - theirs) <= TOLERANCE[lane.job.settings.precision] * norm(mine))

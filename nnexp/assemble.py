@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 
-from nnexp.alike import Place, agrees, differing, group, watched
-from nnexp.capacity import lanes_that_fit
+from nnexp.alike import Place, attributes_of, differing, group, watched
 from nnexp.errors import cut
 from nnexp.kernels import only_plain
-from nnexp.lane import FirstStep, Lane
+from nnexp.lane import Lane
 from nnexp.progress import Progress
+from nnexp.rehearsal import Rehearsal, odd_lanes
 from nnexp.stack import Stack
 from nnexp.stop import Stop
 from nnexp.training import Alone, Engine, guarded
@@ -39,16 +38,16 @@ class Assembly:
 
     Args:
         writers: of the lanes.
+        renewed: gives a lane again as it was before anybody looked at it.
         stop: says when a signal asks for an end.
     """
 
-    def __init__(self, writers: list[Writer], stop: Stop, progress: Progress) -> None:
-        self.writers, self.stop, self.progress = writers, stop, progress
+    def __init__(self, writers: list[Writer], renewed: Callable[[Lane], Lane], stop: Stop, progress: Progress) -> None:
+        self.writers, self.renewed, self.stop, self.progress = writers, renewed, stop, progress
         self.alone: list[Writer] = []
         self.reasons: Counter[str] = Counter()
-        self.first: dict[Lane, FirstStep] = {}
+        self.rehearsals: dict[Lane, Rehearsal] = {}
         self.read: set[Place] = set()
-        self.drawing: set[Lane] = set()
 
     def parts(self) -> Iterator[Part]:
         """One after the other, so that no two stacks are in memory at once."""
@@ -61,11 +60,11 @@ class Assembly:
                 continue
             # A resume keeps the path, on a machine that now has a compiler too.
             with only_plain() if any(writer.path == STACKED for writer in members) else nullcontext():
-                yield from self._stacks(members)
+                yield from self._stack(members)
         for reason, count in self.reasons.items():
             self.progress.say(f"{count} of {len(self.writers)} lanes train one by one: {reason}")
         for writer in self.alone:
-            if guarded(writer, self.stop, partial(writer.begin, SOLO)):
+            if guarded(writer, self.stop, partial(self._begin_alone, writer)):
                 yield Part(Alone(writer.lane), [writer])
 
     def _together(self) -> list[Writer]:
@@ -81,40 +80,46 @@ class Assembly:
         for writer in writers:
             writer.note(f"trained alone, not in a stack: {reason}")
 
+    def _begin_alone(self, writer: Writer) -> bool:
+        if writer.lane in self.rehearsals:
+            writer.lane = self.renewed(writer.lane)
+        return writer.begin(SOLO)
+
     def _groups(self, writers: list[Writer]) -> list[list[Writer]]:
         """Those that can be stacked, by what they must have in common. A lane whose first step raises fails here."""
         places = differing([writer.lane for writer in writers])
-        able = [writer for writer in writers if guarded(writer, self.stop, partial(self._look, writer.lane, places))]
-        for writer in able:
-            if not isinstance(writer.lane.update, PureUpdate):
-                self._set_aside([writer], f"trainer '{writer.lane.job.trainer.name}' has no `init` and `update`")
+        able = [writer for writer in writers if guarded(writer, self.stop, partial(self._look, writer, places))]
         owners = {writer.lane: writer for writer in able if writer not in self.alone}
-        known = {lane: (writer.path, lane.step, lane in self.drawing) for lane, writer in owners.items()}
+        known = {lane: (writer.path, lane.step, self.rehearsals[lane].draws) for lane, writer in owners.items()}
         return [[owners[lane] for lane in lanes] for lanes in group(list(owners), self.read, known)]
 
-    def _look(self, lane: Lane, places: set[Place]) -> bool:
-        """Note what a lane's plain module does at its next step."""
-        with watched(lane.module, places, self.read):
-            self.first[lane] = lane.first_step()
-        if self.first[lane].draws:  # what it gives where it does not draw can be compared
-            self.drawing.add(lane)
-            self.first[lane] = lane.first_step(training=False)
+    def _look(self, writer: Writer, places: set[Place]) -> bool:
+        """Have a lane's plain module rehearse its next step, and note what stands against a stack."""
+        lane = writer.lane
+        if not isinstance(lane.update, PureUpdate):
+            self._set_aside([writer], f"trainer '{lane.job.trainer.name}' has no `init` and `update`")
+            return True
+        before = attributes_of(lane.module)
+        try:
+            with watched(lane.module, places, self.read):
+                self.rehearsals[lane] = Rehearsal(lane)
+        except Exception:  # it may mind being watched
+            self.rehearsals[lane] = Rehearsal(lane)
+            self.read |= places
+        after = attributes_of(lane.module)
+        changed = [place[1] for place, value in after.items() if before.get(place) != value]
+        if changed:
+            self._set_aside([writer], f"its forward pass changes '{changed[0]}', which is no buffer")
+        elif any(p._backward_hooks for p in lane.weights.params):
+            self._set_aside([writer], "there are hooks on its weights")
+        elif self.rehearsals[lane].trainer_draws:
+            self._set_aside([writer], f"trainer '{lane.job.trainer.name}' draws random numbers")
         return True
-
-    def _stacks(self, writers: list[Writer]) -> Iterator[Part]:
-        """As few stacks as memory allows, of even sizes."""
-        most = lanes_that_fit([writer.lane for writer in writers])
-        if most == 1 and len(writers) > 1:
-            self._set_aside(writers, "memory holds no two of them at once")
-            return
-        count = math.ceil(len(writers) / most)
-        for number in range(count):
-            yield from self._stack(writers[number::count])
 
     def _stack(self, writers: list[Writer]) -> Iterator[Part]:
         try:
             stack = self._make(writers)
-            losses, gradients = stack.first_step()
+            odd = odd_lanes(stack, [self.rehearsals[writer.lane] for writer in writers])
         except Exception as error:
             if is_out_of_memory(error) and len(writers) > 1:
                 for half in (writers[::2], writers[1::2]):
@@ -122,14 +127,14 @@ class Assembly:
             else:
                 self._set_aside(writers, f"they cannot be stacked: {cut(f'{type(error).__name__}: {error}', 120)}")
             return
-        pairs = zip(writers, losses, gradients, strict=False)  # a lane that is alone stands in two rows
-        odd = [w for w, loss, gradient in pairs if not agrees(w.lane, self.first[w.lane], loss, gradient)]
+        for place, what in odd.items():
+            self._set_aside([writers[place]], f"at the first step the stack gives another {what} than the plain module")
         if odd:
-            self._set_aside(odd, "at the first step the stack gives another loss or gradient than the plain module")
-            writers = [writer for writer in writers if writer not in odd]
-            if not writers:
-                return
-            stack = self._make(writers)
+            del stack
+            rest = [writer for place, writer in enumerate(writers) if place not in odd]
+            if rest:
+                yield from self._stack(rest)
+            return
         begun = [writer for writer in writers if guarded(writer, self.stop, partial(_begin, writer, stack))]
         for writer in writers:
             if writer not in begun:
@@ -139,7 +144,7 @@ class Assembly:
 
     def _make(self, writers: list[Writer]) -> Stack:
         lanes = [writer.lane for writer in writers]
-        return Stack(lanes, lambda: self.stop.requested, draws=lanes[0] in self.drawing)
+        return Stack(lanes, lambda: self.stop.requested, draws=self.rehearsals[lanes[0]].draws)
 
 
 def _begin(writer: Writer, stack: Stack) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -15,13 +14,13 @@ from nnexp.lane import Lane
 SHARE = 0.5  # of what is free: others need memory too
 # Numbers kept for the backward pass, times what stands beside them: gradients, temporaries, an evaluation's outputs.
 TIMES_KEPT = 4
-TIMES_WEIGHTS = 8  # weights, their gradient in parts and whole, the optimiser's state before and after, a way back
+# Weights, gradients and optimiser states, of the lane and of the stack, before an update and after, and a way back.
+TIMES_WEIGHTS = 24
 
 
-def lanes_that_fit(lanes: Sequence[Lane]) -> int:
-    """How many of these, at least 1."""
-    own_data = len({id(lane.dataset) for lane in lanes}) > 1
-    return max(1, int(SHARE * free_bytes(lanes[0].weights.vector.device) / lane_bytes(lanes[0], own_data)))
+def lanes_that_fit(lane: Lane, own_data: bool) -> int:
+    """How many like this, at least 1."""
+    return max(1, int(SHARE * free_bytes(lane.weights.vector.device) / lane_bytes(lane, own_data)))
 
 
 def lane_bytes(lane: Lane, own_data: bool) -> int:
@@ -32,7 +31,8 @@ def lane_bytes(lane: Lane, own_data: bool) -> int:
         kept[tensor.untyped_storage().data_ptr()] = tensor.numel() * tensor.element_size()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    hooks = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
+    with contextlib.suppress(Exception), hooks:  # what is wrong with it is said elsewhere; or it allows no hooks
         lane.first_step()
     vector = lane.weights.vector
     data = sum(t.untyped_storage().nbytes() for split in lane.splits.values() for t in split) if own_data else 0

@@ -69,7 +69,7 @@ class Batches:
         """Batches of the updates `first` to `first + count - 1` (updates count from 1)."""
         if self.full:
             for _ in range(count):
-                yield self.split
+                yield tuple(t.clone() for t in self.split)  # a module may change what it is given
             return
         for start in range(first, first + count, self.block):
             rows = self.rows(start, min(self.block, first + count - start))
@@ -165,7 +165,7 @@ def metric_names(data: DataSpec) -> list[str]:
 def measure(module: Callable[..., Tensor], part: Split, data: DataSpec) -> dict[str, Tensor]:
     """Loss and, for classes, accuracy of a few rows, each times the number of predictions, which is `count`."""
     x, y, *rest = part
-    output = module(x, *rest)
+    output = module(x.clone(), *rest)  # a module may change what it is given, and others read it too
     check_output(output, y, data)
     lengths = rest[0] if rest and data.per_step else None
     # Predictions, or rows where all have as many.

@@ -23,9 +23,9 @@ class Feed:
 
     def __init__(self, batches: Sequence[Batches]) -> None:
         self.batches = batches
-        groups: dict[int, list[int]] = {}
+        groups: dict[tuple[int, ...], list[int]] = {}
         for lane, each in enumerate(batches):
-            groups.setdefault(id(each.split[0]), []).append(lane)
+            groups.setdefault(tuple(map(id, each.split)), []).append(lane)
         self.groups = list(groups.values())
         order = [lane for group in self.groups for lane in group]
         self.order = None if order == sorted(order) else torch.tensor(order).argsort()
@@ -38,7 +38,7 @@ class Feed:
         """Batches (K, B, ...) of the updates `first` to `first + count - 1`."""
         if self._full is not None:
             for _ in range(count):
-                yield self._full
+                yield tuple(t.clone() for t in self._full)  # a module may change what it is given
             return
         for start in range(first, first + count, self.block):
             yield from zip(*self._block(start, min(self.block, first + count - start)), strict=True)

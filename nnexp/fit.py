@@ -18,6 +18,8 @@ import torch
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 
 from nnexp.assemble import Assembly, Part
+from nnexp.capacity import lanes_that_fit
+from nnexp.config import Job
 from nnexp.datasets import Datasets
 from nnexp.errors import NnexpError
 from nnexp.lane import Lane
@@ -55,12 +57,40 @@ class Fit:
         Nothing global is left changed: generators, environment, logging, threads.
         """
         with undisturbed():
-            self._train(cohort)
+            for piece in self._pieces(cohort):
+                if not self.stop.requested:
+                    self._train(piece)
+
+    def _pieces(self, cohort: Cohort) -> list[Cohort]:
+        """As few as memory allows, of even sizes."""
+        if len(cohort) == 1 or not cohort[0].job.settings.stack:
+            return [cohort]
+        try:
+            lane = self._lane(cohort[0].job)
+        except Exception:  # which is told where it is built to be trained
+            return [cohort]
+        own_data = len({repr(planned.job.dataset) for planned in cohort}) > 1
+        count = -(-len(cohort) // lanes_that_fit(lane, own_data))
+        if count > 1:
+            self.progress.say(f"memory for {len(cohort)} lanes is not there: they train in {count} parts")
+        return [cohort[number::count] for number in range(count)]
+
+    def _lane(self, job: Job) -> Lane:
+        device = torch_device(job.settings.device)
+        return Lane(job, self.registry, device, lambda: self.stop.requested, self.datasets)
+
+    def _renewed(self, lane: Lane) -> Lane:
+        """The lane as it was built, at the same step."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they were told when it was built first
+            fresh = self._lane(lane.job)
+        fresh.restore(lane.state())
+        return fresh
 
     def _train(self, cohort: Cohort) -> None:
         self.datasets.keep(planned.job for planned in cohort)
         device = torch_device(cohort[0].job.settings.device)
-        opened = {writer: planned for planned in cohort if (writer := self._open(planned, device)) is not None}
+        opened = {writer: planned for planned in cohort if (writer := self._open(planned)) is not None}
         for planned in cohort:
             planned.run.heartbeat()
         pending = [writer for writer in opened if guarded(writer, self.stop, partial(_start, writer))]
@@ -72,7 +102,7 @@ class Fit:
     def _fit_parts(self, writers: list[Writer], device: torch.device) -> list[list[Writer]]:
         """Train the lanes, part by part. Gives those that an error ended which may be of any of them, together."""
         left, failed = set(writers), []
-        for part in Assembly(writers, self.stop, self.progress).parts():
+        for part in Assembly(writers, self._renewed, self.stop, self.progress).parts():
             left -= set(part.writers)
             if together := self._fit(part, device):
                 failed.append(together)
@@ -127,12 +157,12 @@ class Fit:
             raise KeyboardInterrupt from None
         return []
 
-    def _open(self, planned: Planned, device: torch.device) -> Writer | None:
+    def _open(self, planned: Planned) -> Writer | None:
         """The writer of a job's lane; None where it could not be made, which its run.json then says."""
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                lane = Lane(planned.job, self.registry, device, lambda: self.stop.requested, self.datasets)
+                lane = self._lane(planned.job)
             writer = Writer(planned.run, lane, planned.fingerprint)
             writer.note(*(str(warning.message) for warning in caught if warning.category is UserWarning))
             return writer

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nnexp.config import Job
-from nnexp.data import Batches, evaluate, loss, metric_names
+from nnexp.data import Batches, evaluate, loss, measure, metric_names
 from nnexp.datasets import Datasets
 from nnexp.diagnose import explain
 from nnexp.errors import Diverged
@@ -187,6 +187,17 @@ class Lane:
         self.module.train()
         self.restore(before)
         return FirstStep(value.detach(), gradient, draws)
+
+    @torch.no_grad()
+    def first_evaluation(self) -> Tensor:
+        """The loss () of the next update's batch in evaluation mode, times its predictions."""
+        before, batch = self.state(), next(self.batches.take(self.step + 1, 1))
+        self.module.eval()
+        with self.generators.active(), self.arithmetic():
+            value = measure(self.module, batch, self.data)["loss"]
+        self.module.train()
+        self.restore(before)
+        return value
 
     def _first_bad(self, rows: Rows) -> int | None:
         """Index of the first row that is not finite; after the last update its weights count, for no loss follows."""

@@ -10,7 +10,7 @@ from nnexp.config import Choice, Job
 from nnexp.create import Index, create, create_all, experiment_folder
 from nnexp.fingerprint import fingerprint
 from nnexp.place import check_writable, index
-from nnexp.record import ENDED, Run
+from nnexp.record import ENDED, Run, most_locks
 from nnexp.registry import Registry
 
 
@@ -78,7 +78,8 @@ def group(planned: list[Planned], registry: Registry) -> list[Cohort]:
     for item in planned:
         key = _common(item.job, registry) if item.job.settings.stack else str(item.number)
         cohorts.setdefault(key, []).append(item)
-    cut = [cohort[i : i + MOST_LANES] for cohort in cohorts.values() for i in range(0, len(cohort), MOST_LANES)]
+    most = min(MOST_LANES, most_locks())
+    cut = [cohort[i : i + most] for cohort in cohorts.values() for i in range(0, len(cohort), most)]
     return sorted(cut, key=lambda cohort: cohort[0].number)
 
 

@@ -41,6 +41,21 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+def most_locks() -> int:
+    """How many directories this process can hold the locks of: each is an open file."""
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return 256
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4096 if hard == resource.RLIM_INFINITY else min(4096, hard)
+    with contextlib.suppress(OSError, ValueError):
+        if soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    return max(1, soft - 128)
+
+
 class Run:
     """One run directory. While its lock is held nobody else writes run.json, so it is read once for all that time."""
 

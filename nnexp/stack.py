@@ -18,6 +18,7 @@ from nnexp.kernels import is_compiled
 from nnexp.lane import Lane
 from nnexp.metrics import Rows
 from nnexp.rounding import row_multiple
+from nnexp.rules import check
 from nnexp.traced import Stacked
 from nnexp.update import PureUpdate, StackUpdate
 
@@ -53,6 +54,7 @@ class Stack:
         self.step, self.first = lanes[0].step, lanes[0]
         self._build(max(2, len(lanes)))
         traced = self._trace()
+        check(traced)
         multiple = row_multiple(traced, len(self.rows))
         if len(self.rows) % multiple:
             self._build(-(-len(self.rows) // multiple) * multiple)
@@ -111,6 +113,14 @@ class Stack:
             losses, *grads = self.run(*self.state, *batch)
         self._restore(before)
         return losses, torch.cat([g.flatten(1) for g in grads], dim=1)
+
+    def first_evaluation(self) -> Tensor:
+        """(K,): the loss of the next update's batch in evaluation mode, times its predictions."""
+        before, batch = self._kept(), next(self.feed.take(self.step + 1, 1))
+        with self.first.arithmetic():
+            losses = self.stacked.measure(self.state, batch)["loss"]
+        self._restore(before)
+        return losses
 
     def advance(self, stop: int) -> dict[Lane, Rows | Diverged]:
         """Train up to step `stop`, or until stopped; gives the rows of these steps for each lane that is live.

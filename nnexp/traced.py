@@ -18,6 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from nnexp.data import Split, check_output, loss, measure
 from nnexp.draws import Draws
 from nnexp.rounding import VECTORS
+from nnexp.rules import Rules
 from nnexp.spec import DataSpec
 
 
@@ -53,30 +54,36 @@ class Stacked:
     def __init__(self, module: nn.Module, data: DataSpec, names: Sequence[str], fixed: Sequence[str]) -> None:
         self.module, self.data, self.names, self.num_trained = module, data, [*names, *fixed], len(names)
 
-    def _model(self, tensors: Sequence[Tensor]) -> Callable[..., Tensor]:
-        state = dict(zip(self.names, tensors, strict=True))
+    def _model(self, state: dict[str, Tensor]) -> Callable[..., Tensor]:
         return lambda x, *lengths: functional_call(self.module, state, (x, *lengths))
 
-    def _loss(self, tensors: Sequence[Tensor], key: Tensor | None, batch: Split) -> Tensor:
+    def _loss(self, tensors: Sequence[Tensor], key: Tensor | None, batch: Split) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss, and those tensors that the module has put in the place of others."""
         x, y, *lengths = batch
-        with nullcontext() if key is None else Draws(key):
-            output = self._model(tensors)(x, *lengths)
+        given = dict(zip(self.names, tensors, strict=True))
+        state = dict(given)
+        with Rules(), nullcontext() if key is None else Draws(key):
+            output = self._model(state)(x, *lengths)
         check_output(output, y, self.data)
-        return loss(output, y, self.data, *lengths)
+        changed = {name: t.detach() for name, t in state.items() if t is not given[name]}
+        return loss(output, y, self.data, *lengths), changed
 
     def step(self, state: Sequence[Tensor], keys: Tensor | None, batch: Split) -> tuple[Tensor, ...]:
         """Losses (K,), and the gradient of each parameter (K, ...).
 
         Args:
-            state: the parameters, then the other tensors; a module changes these in place, as it does running means.
+            state: the parameters, then the other tensors; what a module changes of these, as it does running means, is
+                changed in place.
             keys: (K,) where the lanes' draws begin, see `nnexp.draws`; None where the module draws nothing.
             batch: (K, B, ...) each.
         """
         leaves = [t.detach().requires_grad_() for t in state[: self.num_trained]]
         with unfused(self.module), torch.enable_grad():
             in_dims = (0, None if keys is None else 0, 0)
-            losses = vmap(self._loss, in_dims)([*leaves, *state[self.num_trained :]], keys, batch)
+            losses, changed = vmap(self._loss, in_dims)([*leaves, *state[self.num_trained :]], keys, batch)
             grads = torch.autograd.grad(losses.sum(), leaves, allow_unused=True, materialize_grads=True)
+        for name, value in changed.items():
+            state[self.names.index(name)].copy_(value)
         return losses.detach(), *grads
 
     def trace(self, state: Sequence[Tensor], keys: Tensor | None, batch: Split) -> GraphModule:
@@ -95,8 +102,9 @@ class Stacked:
         """What `nnexp.data.measure` gives, (K,) each, in evaluation mode."""
 
         def one(tensors: Sequence[Tensor], part: Split) -> dict[str, Tensor]:
-            model = self._model(tensors)
-            return measure(lambda *inputs: model(*map(filled, inputs))[: len(part[0])], part, self.data)
+            model = self._model(dict(zip(self.names, tensors, strict=True)))
+            with Rules():
+                return measure(lambda *inputs: model(*map(filled, inputs))[: len(part[0])], part, self.data)
 
         self.module.eval()
         try:

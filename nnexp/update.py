@@ -48,6 +48,16 @@ class PureUpdate:
     def lr(self, step: int) -> float:
         return self.trainer.lr * self.trainer.lr_factor(step)
 
+    @torch.no_grad()
+    def rehearse(self, grads: Tensor, step: int) -> Tensor:
+        """The weights (P,) after two updates with a gradient and half of its opposite; neither is made."""
+        weights, state = self.weights.vector, self.optimizer_state
+        for number, g in enumerate((grads, -0.5 * grads), step):
+            clipped = clip(g, torch.linalg.vector_norm(g), self.trainer.clip_norm)
+            decay = self.trainer.weight_decay
+            weights, state = self.pure.update(weights, clipped, state, number, lr=self.lr(number), weight_decay=decay)
+        return weights
+
     def state(self) -> dict[str, Any]:
         return dict(self.optimizer_state)
 
@@ -91,6 +101,16 @@ class StackUpdate:
             weight_decay=self.weight_decay,
         )
         self.weights.copy_(new)
+
+    @torch.no_grad()
+    def rehearse(self, grads: Tensor, step: int) -> Tensor:
+        """The weights (K, P) after two updates with gradients and half of their opposites; neither is made."""
+        weights, state = self.weights, self.state
+        for number, g in enumerate((grads, -0.5 * grads), step):
+            clipped = clip(g, torch.linalg.vector_norm(g, dim=1, keepdim=True), self.clip_norm)
+            lr, decay = self.lr(number), self.weight_decay
+            weights, state = self.pure.update(weights, clipped, state, number, lr=lr, weight_decay=decay)
+        return weights
 
     def lr(self, step: int) -> Tensor:
         """(K, 1)."""

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from nnexp.alike import agrees, attributes_of, differing, group, watched
-from nnexp.lane import FirstStep
+from nnexp.alike import attributes_of, differing, group, watched
 
 
 class Part(nn.Module):
@@ -92,16 +91,3 @@ def test_lanes_are_grouped_by_shapes_by_what_is_read_and_by_what_is_known(make_l
     lanes[1].module.context = 3
     assert group(lanes[:2], set(), known) == [lanes[:2]]
     assert group(lanes[:2], {("", "context")}, known) == [lanes[:1], lanes[1:2]]
-
-
-@pytest.mark.parametrize("precision", [32, 64])
-def test_agreement_is_judged_by_loss_and_gradient(make_lane, precision: int) -> None:
-    lane = make_lane("dataset=moons", "model=mlp", f"precision={precision}")
-    gradient, near = torch.randn(5), 1e-4 if precision == 32 else 1e-9
-    first = FirstStep(torch.tensor(1.0), gradient, draws=False)
-    nan = torch.tensor(float("nan"))
-    assert agrees(lane, first, torch.tensor(1 + near), gradient * (1 + near))
-    assert not agrees(lane, first, torch.tensor(1.1), gradient)
-    assert not agrees(lane, first, torch.tensor(1.0), gradient * 1.1)
-    assert not agrees(lane, first, nan, gradient)
-    assert agrees(lane, FirstStep(nan, gradient, draws=False), nan, gradient)

@@ -191,7 +191,7 @@ HIDES = """
     [
         (DRAWS, "cannot be stacked: RuntimeError: vmap: called random operation"),
         (BRANCHES, "cannot be stacked: RuntimeError: vmap: It looks like you're attempting"),
-        (HIDES, "the stack gives another loss or gradient than the plain module"),
+        (HIDES, "the stack gives another loss than the plain module"),
     ],
 )
 def test_what_cannot_be_stacked_is_trained_one_by_one_as_if_alone(sweep, methods: str, reason: str) -> None:
@@ -330,11 +330,11 @@ def test_memory_cuts_a_cohort_into_even_stacks(sweep, monkeypatch) -> None:
 
     whole = sweep(PLAIN, "seed=range(7)")
     monkeypatch.setattr("nnexp.assemble.Stack", Noted)
-    monkeypatch.setattr("nnexp.assemble.lanes_that_fit", lambda lanes: 3)
+    monkeypatch.setattr("nnexp.fit.lanes_that_fit", lambda lane, own_data: 3)
     runs = sweep(PLAIN, "seed=range(7)", runs="cut")
     assert made == [3, 2, 2]
     assert list(map(files, runs)) == list(map(files, whole))
-    monkeypatch.setattr("nnexp.assemble.lanes_that_fit", lambda lanes: 1)
+    monkeypatch.setattr("nnexp.fit.lanes_that_fit", lambda lane, own_data: 1)
     runs = sweep(PLAIN, "seed=0,1", runs="one")
     assert paths(runs) == ["solo"] * 2
 
@@ -361,4 +361,4 @@ def test_rows_of_lanes_are_those_of_their_own_values(sweep) -> None:
 
 
 def test_nothing_is_stacked_of_nothing() -> None:
-    assert list(Assembly([], Stop(), None).parts()) == []
+    assert list(Assembly([], lambda lane: lane, Stop(), None).parts()) == []
