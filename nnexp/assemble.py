@@ -38,11 +38,20 @@ class Assembly:
 
     Args:
         writers: of the lanes.
+        is_cohort: whether they are, or were with those that have ended, more than one.
         renewed: gives a lane again as it was before anybody looked at it.
         stop: says when a signal asks for an end.
     """
 
-    def __init__(self, writers: list[Writer], renewed: Callable[[Lane], Lane], stop: Stop, progress: Progress) -> None:
+    def __init__(
+        self,
+        writers: list[Writer],
+        is_cohort: bool,
+        renewed: Callable[[Lane], Lane],
+        stop: Stop,
+        progress: Progress,
+    ) -> None:
+        self.is_cohort = is_cohort
         self.writers, self.renewed, self.stop, self.progress = writers, renewed, stop, progress
         self.alone: list[Writer] = []
         self.reasons: Counter[str] = Counter()
@@ -56,7 +65,10 @@ class Assembly:
         groups = self._groups(together)
         for members in groups:
             if len(members) == 1 and len(groups) > 1 and self.read and members[0].path is None:
-                self._set_aside(members, "its forward pass reads a value that no other lane has")
+                names = ", ".join(sorted({f"'{name}'" for _, name in self.read}))
+                self._set_aside(
+                    members, f"its forward pass reads {names}, which no other lane has, and which is no buffer"
+                )
                 continue
             # A resume keeps the path, on a machine that now has a compiler too.
             with only_plain() if any(writer.path == STACKED for writer in members) else nullcontext():
@@ -68,11 +80,13 @@ class Assembly:
                 yield Part(Alone(writer.lane), [writer])
 
     def _together(self) -> list[Writer]:
-        """The lanes to stack where they can be: those that were, and fresh ones where there are several."""
-        chosen = [writer for writer in self.writers if writer.path != SOLO]
-        is_stack = any(writer.path is not None for writer in chosen)
-        wanted = len(chosen) > 1 and chosen[0].lane.job.settings.stack
-        return chosen if wanted or is_stack else []
+        """The lanes to stack where they can be: those that were, and fresh ones of a cohort."""
+        return [
+            writer
+            for writer in self.writers
+            if writer.path in (STACKED, COMPILED)
+            or (writer.path is None and self.is_cohort and writer.lane.job.settings.stack)
+        ]
 
     def _set_aside(self, writers: list[Writer], reason: str) -> None:
         self.alone += writers
@@ -83,6 +97,8 @@ class Assembly:
     def _begin_alone(self, writer: Writer) -> bool:
         if writer.lane in self.rehearsals:
             writer.lane = self.renewed(writer.lane)
+            if writer.is_fresh:
+                writer.lane.evaluate("val")  # again, for a module may keep more than it tells
         return writer.begin(SOLO)
 
     def _groups(self, writers: list[Writer]) -> list[list[Writer]]:
@@ -125,7 +141,7 @@ class Assembly:
                 for half in (writers[::2], writers[1::2]):
                     yield from self._stack(half)
             else:
-                self._set_aside(writers, f"they cannot be stacked: {cut(f'{type(error).__name__}: {error}', 120)}")
+                self._set_aside(writers, cut(f"{type(error).__name__}: {error}"))
             return
         for place, what in odd.items():
             self._set_aside([writers[place]], f"at the first step the stack gives another {what} than the plain module")

@@ -51,15 +51,20 @@ class Fit:
     training: type[Training] = Training
     datasets: Datasets = field(default_factory=Datasets)
 
-    def train(self, cohort: Cohort) -> None:
+    def train(self, cohort: Cohort, is_cohort: bool | None = None) -> None:
         """Train the jobs of one cohort, each into its run directory, whose run.json says how it ended.
 
         Nothing global is left changed: generators, environment, logging, threads.
+
+        Args:
+            is_cohort: whether they were more than one before some of them ended, so that a sweep gives a job the same
+                numbers whatever is left of it to be trained; None where none has.
         """
         with undisturbed():
-            for piece in self._pieces(cohort):
+            pieces = self._pieces(cohort)
+            for piece in pieces:
                 if not self.stop.requested:
-                    self._train(piece)
+                    self._train(piece, len(piece) > 1 or (bool(is_cohort) and len(pieces) == 1))
 
     def _pieces(self, cohort: Cohort) -> list[Cohort]:
         """As few as memory allows, of even sizes."""
@@ -87,7 +92,7 @@ class Fit:
         fresh.restore(lane.state())
         return fresh
 
-    def _train(self, cohort: Cohort) -> None:
+    def _train(self, cohort: Cohort, is_cohort: bool) -> None:
         self.datasets.keep(planned.job for planned in cohort)
         device = torch_device(cohort[0].job.settings.device)
         opened = {writer: planned for planned in cohort if (writer := self._open(planned)) is not None}
@@ -96,13 +101,13 @@ class Fit:
         pending = [writer for writer in opened if guarded(writer, self.stop, partial(_start, writer))]
         seal(list(opened))
         self._tell_resumed(pending)
-        for failed in self._fit_parts(pending, device):
+        for failed in self._fit_parts(pending, is_cohort, device):
             self._halve([opened[writer] for writer in failed])
 
-    def _fit_parts(self, writers: list[Writer], device: torch.device) -> list[list[Writer]]:
+    def _fit_parts(self, writers: list[Writer], is_cohort: bool, device: torch.device) -> list[list[Writer]]:
         """Train the lanes, part by part. Gives those that an error ended which may be of any of them, together."""
         left, failed = set(writers), []
-        for part in Assembly(writers, self._renewed, self.stop, self.progress).parts():
+        for part in Assembly(writers, is_cohort, self._renewed, self.stop, self.progress).parts():
             left -= set(part.writers)
             if together := self._fit(part, device):
                 failed.append(together)
@@ -126,7 +131,7 @@ class Fit:
         self.progress.say(f"an error that may be of any of {len(cohort)} lanes: they go on in halves")
         middle = len(cohort) // 2
         for half in (cohort[:middle], cohort[middle:]):
-            self._train(half)
+            self._train(half, is_cohort=True)
 
     def _fit(self, part: Part, device: torch.device) -> list[Writer]:
         """One Lightning fit. Gives the lanes that an error ended which may be of any of them."""

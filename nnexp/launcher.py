@@ -48,7 +48,7 @@ class Launcher:
             if left:
                 label = self._label(cohort) if is_sweep else left[0].job.label
                 try:
-                    self._train(left, label)
+                    self._train(left, label, len(cohort) > 1)
                 except (RecordError, OSError) as error:
                     tell(f"{label}: {error}")
                 trained = self._refer([planned for planned in left if planned.found is not None])
@@ -73,7 +73,7 @@ class Launcher:
                 tell(f"{planned.job.label}: left out: {error}")
         return begun
 
-    def _train(self, cohort: Cohort, label: str) -> None:
+    def _train(self, cohort: Cohort, label: str, is_cohort: bool) -> None:
         """Train jobs that are not done, holding the locks of their directories."""
         with kept("nnexp.fit"):
             from nnexp.datasets import Datasets  # imports torch, and the next Lightning: only when something trains
@@ -91,7 +91,7 @@ class Launcher:
             left = [planned for planned in held if not planned.is_done]  # another process may just have finished one
             if left:
                 fit = Fit(registry=self.registry, stop=self.stop, progress=progress, datasets=self.datasets)
-                fit.train(left)
+                fit.train(left, is_cohort)
         finally:
             progress.close()
             for planned in held:

@@ -69,8 +69,8 @@ def batch_norm(
         mean, var = input.mean(others), input.var(others, unbiased=False)
         if running_mean is not None and running_var is not None:
             count = input.numel() // input.shape[1]
-            running_mean.lerp_(mean.detach(), momentum)
-            running_var.lerp_(var.detach() * (count / max(1, count - 1)), momentum)
+            running_mean.mul_(1 - momentum).add_(momentum * mean.detach())
+            running_var.mul_(1 - momentum).add_(momentum * count / max(1, count - 1) * var.detach())
     else:
         mean, var = running_mean, running_var
     return _scaled(input, mean, var, eps, weight, bias, (1, -1, *[1] * (input.dim() - 2)))

@@ -90,7 +90,7 @@ class Stack:
             row.copy_(lane.weights.vector)
             lane.weights.place(row)
         parts = self.weights.split(own.sizes, dim=1)
-        self.params = [part.unflatten(1, p.shape) for part, p in zip(parts, own.params, strict=True)]
+        self.params = [part.view(len(rows), *p.shape) for part, p in zip(parts, own.params, strict=True)]
 
     def _stack_fixed(self, rows: list[Lane]) -> None:
         """What is not trained: buffers, and parameters that need no gradient."""
@@ -112,7 +112,7 @@ class Stack:
         else:
             losses, *grads = self.run(*self.state, *batch)
         self._restore(before)
-        return losses, torch.cat([g.flatten(1) for g in grads], dim=1)
+        return losses, torch.cat([g.reshape(len(losses), -1) for g in grads], dim=1)
 
     def first_evaluation(self) -> Tensor:
         """(K,): the loss of the next update's batch in evaluation mode, times its predictions."""
@@ -182,7 +182,7 @@ class Stack:
             step = self.step + 1
             given = batch if self.keys is None else (keys(self.keys, step), *batch)
             losses, *grads = self.run(*self.state, *given)
-            flat = torch.cat([g.flatten(1) for g in grads], dim=1)
+            flat = torch.cat([g.reshape(len(losses), -1) for g in grads], dim=1)
             norms = torch.linalg.vector_norm(flat, dim=1)
             if self.first.is_recorded(step):
                 layer_norms.append((step, self._layer_norms(flat)))

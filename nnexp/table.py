@@ -68,7 +68,9 @@ def many_runs(planned: Sequence[Planned]) -> str:
     keys = [key for key in points[0] if len({point.get(key) for point in points}) > 1]
     facts = [item.run.read() for item in planned]
     names = list(dict.fromkeys(name for f in facts for name in f.get("metrics", {})))
-    rows = [[*(key.rpartition(".")[2] for key in keys), "status", "steps", "seconds", *names, "run"]]
+    short = [key.rpartition(".")[2] for key in keys]
+    heads = [key if name == "seed" or short.count(name) > 1 else name for key, name in zip(keys, short, strict=True)]
+    rows = [[*heads, "status", "steps", "seconds", *names, "run"]]
     for item, point, f in zip(planned, points, facts, strict=True):
         cells = [*(point[key] for key in keys), f["status"], str(f.get("steps", 0)), f"{f['seconds']:.1f}"]
         metrics = f.get("metrics", {})

@@ -50,9 +50,9 @@ class PureUpdate:
 
     @torch.no_grad()
     def rehearse(self, grads: Tensor, step: int) -> Tensor:
-        """The weights (P,) after two updates with a gradient and half of its opposite; neither is made."""
+        """The weights (P,) after two updates, with a gradient and with half of it; neither is made."""
         weights, state = self.weights.vector, self.optimizer_state
-        for number, g in enumerate((grads, -0.5 * grads), step):
+        for number, g in enumerate((grads, 0.5 * grads), step):
             clipped = clip(g, torch.linalg.vector_norm(g), self.trainer.clip_norm)
             decay = self.trainer.weight_decay
             weights, state = self.pure.update(weights, clipped, state, number, lr=self.lr(number), weight_decay=decay)
@@ -104,9 +104,9 @@ class StackUpdate:
 
     @torch.no_grad()
     def rehearse(self, grads: Tensor, step: int) -> Tensor:
-        """The weights (K, P) after two updates with gradients and half of their opposites; neither is made."""
+        """The weights (K, P) after two updates, with gradients and with half of them; neither is made."""
         weights, state = self.weights, self.state
-        for number, g in enumerate((grads, -0.5 * grads), step):
+        for number, g in enumerate((grads, 0.5 * grads), step):
             clipped = clip(g, torch.linalg.vector_norm(g, dim=1, keepdim=True), self.clip_norm)
             lr, decay = self.lr(number), self.weight_decay
             weights, state = self.pure.update(weights, clipped, state, number, lr=lr, weight_decay=decay)

@@ -95,8 +95,8 @@ class Writer:
             self.run.write(notes=self.notes)
 
     def begin(self, path: str) -> bool:
-        """Record how the numbers are made."""
-        self.path = path
+        """Record how the numbers are made; training begins now."""
+        self.path, self.started = path, time.time()
         self.run.write(path=path)
         return True
 

@@ -146,7 +146,7 @@ def test_values_that_forward_reads_make_stacks_of_their_own(sweep) -> None:
 def test_a_lane_whose_value_no_other_has_is_trained_alone_and_says_why(sweep) -> None:
     runs = sweep(READS, "model.value=0,0.5")
     assert paths(runs) == ["solo"] * 2
-    assert "reads a value that no other lane has" in runs[0].read()["notes"][0]
+    assert "reads 'value', which no other lane has" in runs[0].read()["notes"][0]
     assert files(runs[1]) == files(sweep(READS, "model.value=0.5", runs="alone")[0])
 
 
@@ -189,8 +189,8 @@ HIDES = """
 @pytest.mark.parametrize(
     ("methods", "reason"),
     [
-        (DRAWS, "cannot be stacked: RuntimeError: vmap: called random operation"),
-        (BRANCHES, "cannot be stacked: RuntimeError: vmap: It looks like you're attempting"),
+        (DRAWS, "in a stack: RuntimeError: vmap: called random operation"),
+        (BRANCHES, "in a stack: RuntimeError: vmap: It looks like you're attempting"),
         (HIDES, "the stack gives another loss than the plain module"),
     ],
 )
@@ -221,6 +221,86 @@ def test_running_means_are_each_lanes_own(sweep) -> None:
     (alone,) = sweep(NORMALISES, "trainer=sgd", "seed=2", runs="alone")
     torch.testing.assert_close(kept, torch.load(alone.path / "model.pt")["weights"], rtol=1e-3, atol=1e-4)
     assert files(sweep(NORMALISES, "trainer=sgd", "seed=2,0", runs="pair")[0]) == files(runs[2])
+
+
+def test_what_is_left_of_a_sweep_is_trained_as_with_all_of_it(sweep) -> None:
+    whole = sweep(PLAIN, "seed=0,1,2", runs="whole")
+    sweep(PLAIN, "seed=0,1")
+    runs = sweep(PLAIN, "seed=0,1,2")
+    assert paths(runs) == ["stacked"] * 3
+    assert list(map(files, runs)) == list(map(files, whole))
+
+
+SCALAR = """
+    def setup(self, value):
+        self.gain = nn.Parameter(torch.tensor(1.0 + value))
+
+    def middle(self, h):
+        return h.tanh() * self.gain
+"""
+ASSIGNS = """
+    def setup(self, value):
+        self.register_buffer("seen", torch.zeros(8))
+
+    def middle(self, h):
+        if self.training:
+            self.seen = 0.9 * self.seen + 0.1 * h.mean(0).detach()
+        return h.tanh() + self.seen
+"""
+CONVOLVES = """
+    def setup(self, value):
+        self.conv, self.norm = nn.Conv1d(1, 3, 3, padding=1, dilation=1), nn.BatchNorm1d(3)
+
+    def middle(self, h):
+        return h + self.norm(self.conv(h.unsqueeze(1))).relu().sum(1)
+"""
+
+
+@pytest.mark.parametrize("methods", [SCALAR, ASSIGNS, CONVOLVES], ids=["scalar", "assigns", "convolves"])
+def test_a_module_of_many_ways_is_the_same_in_every_stack_and_near_the_run_alone(sweep, methods: str) -> None:
+    job = ["precision=64", "trainer=sgd"]
+    runs = sweep(methods, *job, "seed=range(5)")
+    assert paths(runs) == ["stacked"] * 5
+    assert list(map(files, sweep(methods, *job, "seed=4,3", runs="pair"))) == [files(runs[4]), files(runs[3])]
+    (alone,) = sweep(methods, *job, "seed=4", runs="alone")
+    assert runs[4].read()["metrics"] == pytest.approx(alone.read()["metrics"], rel=1e-8)
+
+
+COUNTS = """
+    def setup(self, value):
+        self.calls = 0
+
+    def middle(self, h):
+        self.calls += 1
+        return h.tanh() / self.calls
+"""
+LOOKS_INTO_EVALUATION = """
+    def middle(self, h):
+        return h.tanh() * (1 if self.training else 1 + self.value)
+"""
+HOOKED = """
+    def setup(self, value):
+        self.inner.weight.register_hook(lambda grad: grad.clamp(-1, 1))
+
+    def middle(self, h):
+        return h.tanh()
+"""
+
+
+@pytest.mark.parametrize(
+    ("methods", "point", "reason"),
+    [
+        (COUNTS, "seed=0,1", "its forward pass changes 'calls'"),
+        (HOOKED, "seed=0,1", "there are hooks on its weights"),
+        (LOOKS_INTO_EVALUATION, "model.value=0,1", "reads 'value'"),
+    ],
+)
+def test_what_a_stack_would_get_wrong_is_trained_alone_with_the_right_numbers(sweep, methods, point, reason) -> None:
+    runs = sweep(methods, point)
+    assert paths(runs) == ["solo"] * 2
+    assert reason in runs[1].read()["notes"][0]
+    (alone,) = sweep(methods, point.replace("0,", ""), runs="alone")
+    assert files(alone) == files(runs[1])
 
 
 def test_with_stack_false_each_is_as_if_alone(sweep) -> None:
@@ -361,4 +441,4 @@ def test_rows_of_lanes_are_those_of_their_own_values(sweep) -> None:
 
 
 def test_nothing_is_stacked_of_nothing() -> None:
-    assert list(Assembly([], lambda lane: lane, Stop(), None).parts()) == []
+    assert list(Assembly([], True, lambda lane: lane, Stop(), None).parts()) == []

@@ -80,13 +80,9 @@ FAULTS = {
         ALONE, "a vector", "mlp", HIDDEN, f"self.hidden({VECTOR} + x.new_ones(len(x), 1).cumsum(0))"
     ),
     "rows are centred on the batch": Fault(ALONE, "a vector", "mlp", HIDDEN, f"self.hidden({VECTOR} - x.mean(0))"),
-    "the loop of an lstm has its gates in another order": Fault(
-        LOOP, "a sequence", "lstm", "i, f, g, o =", "f, i, g, o ="
+    "the unfused path of a cnn takes the mean where the fused takes the maximum": Fault(
+        LOOP, "an image", "cnn", ".flatten(1, -2).amax(1).T", ".flatten(1, -2).mean(1).T"
     ),
-    "the loop of a gru has its gates in another order": Fault(
-        LOOP, "tokens", "gru", "re_r, re_z, re_n =", "re_z, re_r, re_n ="
-    ),
-    "the loop of an rnn bends otherwise": Fault(LOOP, "an image", "rnn", "total.tanh() if", "total.sigmoid() if"),
     "both forget biases are filled": Fault(FORGET, "a sequence", "lstm", ZERO, ZERO.replace("0.0", "forget_bias")),
     "the forget bias is in the first layer alone": Fault(
         partial(FORGET, num_layers=2), "a sequence", "lstm", SUFFIXES, SUFFIXES.replace("()", "()[:1]")

@@ -68,11 +68,11 @@ def test_a_run_finished_by_another_process_meanwhile_is_not_trained_again(sweep,
     planned_early = []
     original = Launcher._train
 
-    def late(self, cohort, label):
+    def late(self, cohort, *rest):
         planned_early.append(cohort)
         if len(planned_early) == 1:  # another process is faster, between our plan and our lock
             sweep("seed=5")
-        original(self, cohort, label)
+        original(self, cohort, *rest)
 
     monkeypatch.setattr(Launcher, "_train", late)
     (run,) = sweep("seed=5")

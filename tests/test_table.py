@@ -6,7 +6,7 @@ from nnexp.launcher import launch
 from nnexp.plan import plan
 from nnexp.stop import Stop
 from nnexp.sweeper import compose_jobs
-from nnexp.table import align, many_runs, number, one_run
+from nnexp.table import align, many_runs, near, number, one_run
 
 
 def test_numbers_stand_to_the_right_and_words_to_the_left() -> None:
@@ -30,7 +30,7 @@ def test_one_run_shows_every_split_its_size_and_where_to_look(train) -> None:
     assert lines[0].endswith(", 82 weights")
     for line, split in zip(lines[2:5], ("train", "val", "test"), strict=True):
         assert line.split() == [split, *(number(metrics[f"{split}/{name}"]) for name in ("loss", "accuracy"))]
-    assert lines[5:] == [f"run:   {run.path}", f"look:  tensorboard --logdir {run.path}"]
+    assert lines[5:] == [f"run:   {near(run.path)}", f"look:  tensorboard --logdir {near(run.path)}"]
 
 
 def test_one_run_shows_notes_and_errors(train) -> None:
@@ -38,7 +38,7 @@ def test_one_run_shows_notes_and_errors(train) -> None:
     failed = train("dataset.length=2")
     assert "error: ValueError: the pattern has 3 bits, and sequences have 2. (" in one_run(failed)
     assert f"pattern.py:{failed.read()['error']['message'].rpartition(':')[2][:-1]})" in one_run(failed)
-    assert f"Traceback: {failed.path / 'run.json'}." in one_run(failed)
+    assert f"Traceback: {near(failed.path / 'run.json')}." in one_run(failed)
 
 
 def test_many_runs_have_a_line_each_with_what_was_swept(registry, tmp_path) -> None:
