@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from nnexp.lane import Lane
-from nnexp.stack import fixed_tensors
+from nnexp.tensors import fixed_tensors
 
 HOOKS = "hooks"  # of a part of the module; they are run without being read
 OWN = frozenset(vars(nn.Module())) | {"fused"}

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import logging
-import os
-import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
@@ -28,9 +23,9 @@ from nnexp.metrics import Rows
 from nnexp.plan import Cohort, Planned
 from nnexp.progress import Progress
 from nnexp.registry import Registry
-from nnexp.seeding import apply, capture
 from nnexp.stop import Stop
 from nnexp.training import Training, finish, guarded
+from nnexp.undisturbed import undisturbed
 from nnexp.writer import Writer, describe, seal
 
 
@@ -215,39 +210,3 @@ def _trainer(device: torch.device, precision: int | str) -> pl.Trainer:
         use_distributed_sampler=False,
         plugins=[LightningEnvironment()],  # one process, also inside a Slurm job of many tasks
     )
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """What the block does to generators, environment, folder, streams, threads, defaults and logging, undone."""
-    state, environment, threads = capture(), dict(os.environ), torch.get_num_threads()
-    loggers = [logging.getLogger(name) for name in ("", "pytorch_lightning", "lightning.pytorch")]
-    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
-    default, device, gradients = torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()
-    here, umask, streams = Path.cwd(), os.umask(0o22), (sys.stdout, sys.stderr)
-    os.umask(umask)
-    torch.set_num_threads(1)
-    for name in [name for name in os.environ if name.startswith("PL_TRAINER_")]:
-        del os.environ[name]  # they would change the Trainer's arguments behind our back
-    for logger in loggers[1:]:
-        logger.setLevel(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*configure_optimizers. returned .None.*")
-            warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated")  # Lightning's own
-            yield
-    finally:
-        for logger, level, handlers in before:
-            logger.setLevel(level)
-            logger.handlers[:] = handlers
-        torch.set_num_threads(threads)
-        torch.set_default_dtype(default)
-        if torch.get_default_device() != device:  # setting it, even to the CPU, makes every operation slower
-            torch.set_default_device(None if device.type == "cpu" else device)
-        torch.set_grad_enabled(gradients)
-        os.chdir(here)
-        os.umask(umask)
-        sys.stdout, sys.stderr = streams
-        os.environ.clear()
-        os.environ.update(environment)
-        apply(state)

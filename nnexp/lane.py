@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nnexp.arithmetic import DTYPES, arithmetic
+from nnexp.buffer import Buffer
 from nnexp.config import Job
 from nnexp.data import Batches, evaluate, loss, measure, metric_names
 from nnexp.datasets import Datasets
@@ -27,54 +28,6 @@ from nnexp.weights import FlatWeights
 
 fix_products()
 POINTS = 200
-DTYPES = {32: torch.float32, 64: torch.float64, "bf16": torch.float32}
-
-
-@contextmanager
-def arithmetic(precision: int | str, device: torch.device) -> Iterator[None]:
-    """Real numbers that a model makes itself, such as one-hot tokens, have the precision of its weights; with bf16
-    the operations for which that is safe are computed in it, on weights of 32 bits.
-    """
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(DTYPES[precision])
-    try:
-        # Without its cache, which would keep the weights of the chunk's first update.
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False):
-            yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-class Buffer:
-    """Numbers of some consecutive updates, on the device in two vectors made beforehand.
-
-    Single numbers kept from each update would stand between the freed pieces of its graph, and the heap would grow.
-
-    Args:
-        first: the first of these updates.
-        count: how many there can be.
-        like: a tensor of the device and precision of the numbers.
-    """
-
-    def __init__(self, first: int, count: int, like: Tensor) -> None:
-        self.first, self.count = first, 0
-        self.numbers = like.new_empty(2, count)
-        self.losses, self.norms = (row.unbind() for row in self.numbers)
-        self.layer_norms: list[tuple[int, float, Tensor]] = []
-
-    def add(self, loss: Tensor, norm: Tensor) -> None:
-        self.losses[self.count].copy_(loss)
-        self.norms[self.count].copy_(norm)
-        self.count += 1
-
-    def rows(self, layers: list[str]) -> Rows:
-        """The same as rows of metrics.csv, moved to the host at once."""
-        names = [f"grad_norm/{layer}" for layer in layers]
-        sparse = {
-            step: {"lr": lr, **dict(zip(names, norms.tolist(), strict=True))} for step, lr, norms in self.layer_norms
-        }
-        losses, norms = self.numbers[:, : self.count].tolist()
-        return Rows(self.first, losses, norms, sparse)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ def details(plugin: Plugin) -> str:
     rows = [["key", "default", "allowed", "meaning"]]
     for name, parameter in parameters_of(plugin).items():
         default = "null" if parameter.default is None else str(parameter.default)
-        rows.append([f"{plugin.kind}.{name}", default, parameter.allowed, parameter.help])
+        allowed = f"{parameter.allowed}; per lane" if parameter.per_lane or name == "seed" else parameter.allowed
+        rows.append([f"{plugin.kind}.{name}", default, allowed, parameter.help])
     head = f"{plugin.kind}={plugin.name}  ({plugin.path})"
     return "\n".join([head, "", plugin.source_doc.strip(), "", plugin.summary, "", align(rows)])
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.fx import GraphModule
 
 from nnexp.data import MOST_EVALUATED, metric_names, total
@@ -19,11 +19,11 @@ from nnexp.lane import Lane
 from nnexp.metrics import Rows
 from nnexp.rounding import row_multiple
 from nnexp.rules import check
+from nnexp.tensors import stack_fixed, stack_weights
 from nnexp.traced import Stacked
 from nnexp.update import PureUpdate, StackUpdate
 
 LayerNorms = tuple[int, Tensor]
-ALIGNMENT = 64  # bytes: every lane's weights begin as every other's do, so that no kernel treats them differently
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class Stack:
         first = self.first
         self.rows = rows = self.lanes + [first] * (num_rows - len(self.lanes))
         self.feed = Feed([lane.batches for lane in rows])
-        self._stack_weights(rows)
-        self._stack_fixed(rows)
+        self.weights, self.params = stack_weights(rows)
+        self.fixed = stack_fixed(rows)
         self.updates = [lane.update for lane in rows if isinstance(lane.update, PureUpdate)]
         self.update = StackUpdate(self.updates, self.weights)
         self.state = [*self.params, *self.fixed.values()]
@@ -80,25 +80,6 @@ class Stack:
     def _trace(self) -> GraphModule:
         with self.first.arithmetic():
             return self.stacked.trace(self.state, self.keys, next(self.feed.take(self.step + 1, 1)))
-
-    def _stack_weights(self, rows: list[Lane]) -> None:
-        own = self.first.weights
-        size = own.vector.numel()
-        padding = -size % (ALIGNMENT // own.vector.element_size())
-        self.weights = own.vector.new_zeros(len(rows), size + padding)[:, :size]
-        for row, lane in reversed(list(zip(self.weights, rows, strict=True))):
-            row.copy_(lane.weights.vector)
-            lane.weights.place(row)
-        parts = self.weights.split(own.sizes, dim=1)
-        self.params = [part.view(len(rows), *p.shape) for part, p in zip(parts, own.params, strict=True)]
-
-    def _stack_fixed(self, rows: list[Lane]) -> None:
-        """What is not trained: buffers, and parameters that need no gradient."""
-        tensors = [dict(fixed_tensors(lane.module)) for lane in rows]
-        self.fixed = {name: torch.stack([each[name].detach() for each in tensors]) for name in tensors[0]}
-        for k, lane in reversed(list(enumerate(rows))):
-            for name, stacked in self.fixed.items():
-                place(lane.module, name, stacked[k])
 
     def first_step(self) -> tuple[Tensor, Tensor]:
         """Losses (K,) and gradients (K, P) of the next update, which is not made; without draws, in evaluation mode."""
@@ -242,19 +223,3 @@ class Stack:
         self.weights.copy_(state.weights)
         for mine, theirs in zip(self.fixed.values(), state.fixed, strict=True):
             mine.copy_(theirs)
-
-
-def fixed_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """What of a module is not trained."""
-    yield from ((name, p.data) for name, p in module.named_parameters() if not p.requires_grad)
-    yield from module.named_buffers()
-
-
-def place(module: nn.Module, name: str, tensor: Tensor) -> None:
-    """Make one of a module's fixed tensors this one."""
-    path, _, leaf = name.rpartition(".")
-    owner = module.get_submodule(path)
-    if leaf in owner._buffers:
-        owner._buffers[leaf] = tensor
-    else:
-        owner.get_parameter(leaf).data = tensor

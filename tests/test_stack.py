@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 import torch
@@ -32,13 +33,21 @@ def small(dataset: str, model: str) -> list[str]:
     return overrides
 
 
+DATASETS = Datasets()
+
+
+@pytest.fixture
+def make_lane(make_lane) -> Callable[..., Lane]:
+    """A lane whose data are made once for all tests."""
+    return partial(make_lane, datasets=DATASETS)
+
+
 @pytest.fixture
 def make_stack(make_lane) -> Callable[..., Stack]:
     """A stack of lanes of the given seeds."""
 
     def make(overrides: Sequence[str], seeds: Sequence[int]) -> Stack:
-        datasets = Datasets()
-        return Stack([make_lane(*overrides, f"seed={seed}", datasets=datasets) for seed in seeds], lambda: False)
+        return Stack([make_lane(*overrides, f"seed={seed}") for seed in seeds], lambda: False)
 
     return make
 

@@ -19,13 +19,14 @@ from torch.utils.data import DataLoader, TensorDataset
 from nnexp.config import Job
 from nnexp.datasets import Datasets
 from nnexp.errors import NnexpError
-from nnexp.fit import Fit, undisturbed
+from nnexp.fit import Fit
 from nnexp.lane import Lane
 from nnexp.plan import Cohort, plan
 from nnexp.progress import Progress
 from nnexp.registry import Registry
 from nnexp.stop import Stop
 from nnexp.sweeper import compose_jobs
+from nnexp.undisturbed import undisturbed
 
 CPU = torch.device("cpu")
 

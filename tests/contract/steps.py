@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from contract.rows import close, inputs, make, stack
-from nnexp.lane import arithmetic
+from nnexp.arithmetic import arithmetic
 from nnexp.spec import DataSpec
 from nnexp.views import valid_positions
 
