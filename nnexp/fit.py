@@ -57,9 +57,10 @@ class Fit:
         """
         with undisturbed():
             pieces = self._pieces(cohort)
-            for piece in pieces:
-                if not self.stop.requested:
-                    self._train(piece, len(piece) > 1 or (bool(is_cohort) and len(pieces) == 1))
+            for number, piece in enumerate(pieces):
+                if number and self.stop.requested:
+                    break
+                self._train(piece, len(piece) > 1 or (bool(is_cohort) and len(pieces) == 1))
 
     def _pieces(self, cohort: Cohort) -> list[Cohort]:
         """As few as memory allows, of even sizes."""
