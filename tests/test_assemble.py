@@ -303,6 +303,42 @@ def test_what_a_stack_would_get_wrong_is_trained_alone_with_the_right_numbers(sw
     assert files(alone) == files(runs[1])
 
 
+TRAINER = '''
+"""A trainer of our own."""
+import torch
+from dataclasses import dataclass
+from nnexp import Trainer, trainer
+
+@trainer
+@dataclass(kw_only=True)
+class Own(Trainer):
+    """Steps of our own."""
+
+    def init(self, weights):
+        return {}
+
+    def update(self, weights, grads, state, step, *, lr, weight_decay):
+        return weights - lr * DIRECTION, state
+'''
+
+
+@pytest.mark.parametrize(
+    ("direction", "reason"),
+    [
+        ("grads / grads.norm()", "another update than the plain module"),
+        ("(grads + 0.01 * torch.randn_like(grads))", "trainer 'own' draws random numbers"),
+        ("(grads * float(lr))", "ValueError: only one element tensors"),
+    ],
+)
+def test_a_trainer_that_is_not_for_many_lanes_trains_them_one_by_one(sweep, write_plugin, direction, reason) -> None:
+    write_plugin("own", TRAINER.replace("DIRECTION", direction), kind="trainer")
+    runs = sweep(PLAIN, "trainer=own", "seed=0,1")
+    assert paths(runs) == ["solo"] * 2
+    assert reason in runs[1].read()["notes"][0]
+    (alone,) = sweep(PLAIN, "trainer=own", "seed=1", runs="alone")
+    assert files(alone) == files(runs[1])
+
+
 def test_with_stack_false_each_is_as_if_alone(sweep) -> None:
     runs = sweep(PLAIN, "seed=0,1", "stack=false")
     assert paths(runs) == ["solo"] * 2

@@ -14,7 +14,7 @@ import pytest
 from nnexp import provenance, record
 from nnexp.create import create
 from nnexp.errors import RecordError
-from nnexp.record import Run
+from nnexp.record import Run, most_locks
 
 
 @pytest.fixture
@@ -107,3 +107,14 @@ def test_git_state_names_the_commit_and_whether_files_differ(tmp_path: Path, mon
     assert provenance.git_state() == {"commit": provenance._git("rev-parse", "HEAD"), "dirty": False}
     (tmp_path / "file").write_text("b")
     assert provenance.git_state()["dirty"] is True
+
+
+def test_as_many_directories_are_locked_at_once_as_files_may_be_open(monkeypatch) -> None:
+    resource = pytest.importorskip("resource")
+    limits = [200, 300]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limits))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, wanted: limits.__setitem__(0, wanted[0]))
+    assert most_locks() == 300 - 128
+    assert limits == [300, 300]
+    limits[:] = [100, 100]
+    assert most_locks() == 1
