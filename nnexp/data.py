@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nnexp.errors import NnexpError
-from nnexp.seeding import generator
+from nnexp.seeding import derive
 from nnexp.spec import DataSpec
 from nnexp.views import valid_positions
 
@@ -63,6 +63,7 @@ class Batches:
         self.page_size = PAGE if self.is_drawn else self.num_rows
         row_bytes = sum(t[0].numel() * t.element_size() for t in split)
         self.block = max(1, min(256, BLOCK_BYTES // max(1, row_bytes * self.size)))
+        self._source = torch.Generator()  # seeded anew for each page
         self._last_page: tuple[int, Tensor] = (-1, torch.empty(0))
 
     def take(self, first: int, count: int) -> Iterator[Split]:
@@ -85,17 +86,18 @@ class Batches:
         parts = []
         while count:
             page, offset = divmod(start, self.page_size)
-            part = self._page(page)[offset : offset + count]
-            parts.append(part)
-            start, count = start + len(part), count - len(part)
+            taken = min(count, self.page_size - offset)
+            parts.append(self._page(page)[offset : offset + taken])
+            start, count = start + taken, count - taken
         return torch.cat(parts)
 
     def _page(self, page: int) -> Tensor:
         if self._last_page[0] != page:
+            source = self._source.manual_seed(derive(self.seed, f"{'page' if self.is_drawn else 'epoch'} {page}"))
             if self.is_drawn:
-                rows = torch.randint(self.num_rows, (PAGE,), generator=generator(self.seed, f"page {page}"))
+                rows = torch.randint(self.num_rows, (PAGE,), generator=source)
             else:
-                rows = torch.randperm(self.num_rows, generator=generator(self.seed, f"epoch {page}"))
+                rows = torch.randperm(self.num_rows, generator=source)
             self._last_page = (page, rows.to(self.split[0].device))
         return self._last_page[1]
 
