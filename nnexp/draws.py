@@ -74,10 +74,22 @@ class Draws(TorchFunctionMode):
         self.count += 1
         return uniform(_mixed(self.key + self.count), shape, dtype)
 
-    def dropout(self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:  # noqa: A002
+    def dropout(
+        self,
+        input: Tensor,  # noqa: A002  # torch's name
+        p: float = 0.5,
+        training: bool = True,
+        inplace: bool = False,
+    ) -> Tensor:
         return self._dropped(input, input.shape, p) if training and p else input
 
-    def channel_dropout(self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:  # noqa: A002
+    def channel_dropout(
+        self,
+        input: Tensor,  # noqa: A002  # torch's name
+        p: float = 0.5,
+        training: bool = True,
+        inplace: bool = False,
+    ) -> Tensor:
         """Of whole channels (B, C, ...)."""
         return self._dropped(input, (*input.shape[:2], *[1] * (input.dim() - 2)), p) if training and p else input
 

@@ -46,21 +46,21 @@ class Fit:
     training: type[Training] = Training
     datasets: Datasets = field(default_factory=Datasets)
 
-    def train(self, cohort: Cohort, is_cohort: bool | None = None) -> None:
+    def train(self, cohort: Cohort, is_cohort: bool = False) -> None:
         """Train the jobs of one cohort, each into its run directory, whose run.json says how it ended.
 
         Nothing global is left changed: generators, environment, logging, threads.
 
         Args:
             is_cohort: whether they were more than one before some of them ended, so that a sweep gives a job the same
-                numbers whatever is left of it to be trained; None where none has.
+                numbers whatever is left of it to be trained.
         """
         with undisturbed():
             pieces = self._pieces(cohort)
             for number, piece in enumerate(pieces):
                 if number and self.stop.requested:
                     break
-                self._train(piece, len(piece) > 1 or (bool(is_cohort) and len(pieces) == 1))
+                self._train(piece, len(piece) > 1 or (is_cohort and len(pieces) == 1))
 
     def _pieces(self, cohort: Cohort) -> list[Cohort]:
         """As few as memory allows, of even sizes."""

@@ -53,7 +53,7 @@ def _written_by(node: Node) -> list[Any]:
 def _is_repeatable(node: Node) -> bool:
     """Whether it gives the same each time, and changes nothing."""
     is_pure = _is_aten(node) and not _written_by(node)
-    return is_pure and torch.Tag.nondeterministic_seeded not in node.target.tags  # type: ignore[union-attr]
+    return is_pure and torch.Tag.nondeterministic_seeded not in node.target.tags  # type: ignore[union-attr]  # an operation, as just checked
 
 
 def _root(value: Any) -> Any:

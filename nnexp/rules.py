@@ -54,7 +54,7 @@ def convolve(
 
 
 def batch_norm(
-    input: Tensor,  # noqa: A002
+    input: Tensor,  # noqa: A002  # torch's name
     running_mean: Tensor | None,
     running_var: Tensor | None,
     weight: Tensor | None = None,
@@ -77,7 +77,7 @@ def batch_norm(
 
 
 def instance_norm(
-    input: Tensor,  # noqa: A002
+    input: Tensor,  # noqa: A002  # torch's name
     running_mean: Tensor | None = None,
     running_var: Tensor | None = None,
     weight: Tensor | None = None,

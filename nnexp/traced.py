@@ -32,7 +32,7 @@ def unfused(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         for child in having:
-            setattr(child, "fused", True)  # noqa: B010
+            setattr(child, "fused", True)  # noqa: B010  # likewise
 
 
 def filled(x: Tensor) -> Tensor:

@@ -14,6 +14,8 @@ from nnexp.checkpoint import plain
 from nnexp.spec import PureTrainer, Trainer
 from nnexp.weights import FlatWeights
 
+State = dict[str, Tensor]
+
 
 def clip(grads: Tensor, norm: Tensor, clip_norm: float | Tensor | None) -> Tensor:
     """Scale a flat gradient to at most `clip_norm`, as `torch.nn.utils.clip_grad_norm_` does.
@@ -23,6 +25,22 @@ def clip(grads: Tensor, norm: Tensor, clip_norm: float | Tensor | None) -> Tenso
     if clip_norm is None:
         return grads
     return grads * (clip_norm / (norm + 1e-6)).clamp(max=1.0)
+
+
+@torch.no_grad()
+def rehearsed(
+    update: PureUpdate | StackUpdate,
+    weights: Tensor,
+    grads: Tensor,
+    state: State,
+    step: int,
+    clip_norm: float | Tensor | None,
+) -> Tensor:
+    """The weights after two updates, with gradients and with half of them; neither is kept."""
+    for number, g in enumerate((grads, 0.5 * grads), step):
+        clipped = clip(g, torch.linalg.vector_norm(g, dim=-1, keepdim=True), clip_norm)
+        weights, state = update.made(weights, clipped, state, number)
+    return weights
 
 
 class PureUpdate:
@@ -35,28 +53,19 @@ class PureUpdate:
         self.optimizer_state = self.pure.init(weights.vector)
 
     def step(self, grads: Tensor, step: int) -> None:
-        new, self.optimizer_state = self.pure.update(
-            self.weights.vector,
-            grads,
-            self.optimizer_state,
-            step,
-            lr=self.lr(step),
-            weight_decay=self.trainer.weight_decay,
-        )
+        new, self.optimizer_state = self.made(self.weights.vector, grads, self.optimizer_state, step)
         self.weights.set(new)
+
+    def made(self, weights: Tensor, grads: Tensor, state: State, step: int) -> tuple[Tensor, State]:
+        """Weights and the optimiser's state after an update, which is not kept."""
+        return self.pure.update(weights, grads, state, step, lr=self.lr(step), weight_decay=self.trainer.weight_decay)
 
     def lr(self, step: int) -> float:
         return self.trainer.lr * self.trainer.lr_factor(step)
 
-    @torch.no_grad()
     def rehearse(self, grads: Tensor, step: int) -> Tensor:
-        """The weights (P,) after two updates, with a gradient and with half of it; neither is made."""
-        weights, state = self.weights.vector, self.optimizer_state
-        for number, g in enumerate((grads, 0.5 * grads), step):
-            clipped = clip(g, torch.linalg.vector_norm(g), self.trainer.clip_norm)
-            decay = self.trainer.weight_decay
-            weights, state = self.pure.update(weights, clipped, state, number, lr=self.lr(number), weight_decay=decay)
-        return weights
+        """(P,): see `rehearsed`."""
+        return rehearsed(self, self.weights.vector, grads, self.optimizer_state, step, self.trainer.clip_norm)
 
     def state(self) -> dict[str, Any]:
         return dict(self.optimizer_state)
@@ -92,25 +101,17 @@ class StackUpdate:
     @torch.no_grad()
     def step(self, grads: Tensor, norms: Tensor, step: int) -> None:
         """Clip the gradients (K, P), whose norms are (K,), and change the weights."""
-        new, self.state = self.pure.update(
-            self.weights,
-            clip(grads, norms.unsqueeze(1), self.clip_norm),
-            self.state,
-            step,
-            lr=self.lr(step),
-            weight_decay=self.weight_decay,
-        )
+        clipped = clip(grads, norms.unsqueeze(1), self.clip_norm)
+        new, self.state = self.made(self.weights, clipped, self.state, step)
         self.weights.copy_(new)
 
-    @torch.no_grad()
+    def made(self, weights: Tensor, grads: Tensor, state: State, step: int) -> tuple[Tensor, State]:
+        """Weights and the optimisers' states after an update, which is not kept."""
+        return self.pure.update(weights, grads, state, step, lr=self.lr(step), weight_decay=self.weight_decay)
+
     def rehearse(self, grads: Tensor, step: int) -> Tensor:
-        """The weights (K, P) after two updates, with gradients and with half of them; neither is made."""
-        weights, state = self.weights, self.state
-        for number, g in enumerate((grads, 0.5 * grads), step):
-            clipped = clip(g, torch.linalg.vector_norm(g, dim=1, keepdim=True), self.clip_norm)
-            lr, decay = self.lr(number), self.weight_decay
-            weights, state = self.pure.update(weights, clipped, state, number, lr=lr, weight_decay=decay)
-        return weights
+        """(K, P): see `rehearsed`."""
+        return rehearsed(self, self.weights, grads, self.state, step, self.clip_norm)
 
     def lr(self, step: int) -> Tensor:
         """(K, 1)."""

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from nnexp.bench.cases import CASES, LIGHTNING
 from nnexp.bench.environment import no_caches
 from nnexp.bench.report import Measurement
-from nnexp.bench.sweep import bare_rate, lightning_rate, scaling
+from nnexp.bench.sweep import Round, bare_rate, compared, lightning_rate, scaling
 from nnexp.bench.ways import settings
 from nnexp.errors import NnexpError
 from nnexp.record import Run
@@ -22,23 +22,16 @@ from nnexp.registry import Registry
 
 def cold(name: str, steps: int, options: argparse.Namespace, registry: Registry) -> Iterator[Measurement]:
     """Seconds from start to exit, and how many times ours is faster."""
-    rounds, paths = [], set()
-    for number in range(options.cold_rounds):
-        seconds, path = measure_round(name, steps, number, options, registry)
-        rounds.append(seconds)
-        paths |= path
     bar = CASES[name].cold.get(steps)
     bars = {"bare": bar, "Lightning": bar and LIGHTNING * bar}
-    for way in rounds[0]:
-        scaled = (
-            f"loops of {scaling(way, options)}, its import as it is" if way != "ours" else ours_scaling(steps, options)
-        )
-        times = [seconds[way] for seconds in rounds]
-        row = {"part": "cold", "case": name, "at": options.jobs, "path": ", ".join(sorted(paths)), "scaled": scaled}
-        yield Measurement(what=f"{way}, {steps} steps", unit="s", values=times, **row)
-        if way != "ours":
-            ratios = [seconds[way] / seconds["ours"] for seconds in rounds]
-            yield Measurement(what=f"{way} / ours, {steps} steps", unit="x", values=ratios, bar=bars[way], **row)
+    rounds = [measure_round(name, steps, number, options, registry) for number in range(options.cold_rounds)]
+    ratio = f"{{way}} / ours, {steps} steps"
+
+    def scaled(way: str) -> str:
+        own = way == "ours"
+        return ours_scaling(steps, options) if own else f"loops of {scaling(way, options)}, its import as it is"
+
+    yield from compared(rounds, steps, ratio, bars, scaled, part="cold", case=name, at=options.jobs)
 
 
 def ours_scaling(steps: int, options: argparse.Namespace) -> str:
@@ -47,9 +40,7 @@ def ours_scaling(steps: int, options: argparse.Namespace) -> str:
     return f"ours, {steps} steps, from commands of {most // 2} and {most} steps" if most and steps > most else ""
 
 
-def measure_round(
-    name: str, steps: int, number: int, options: argparse.Namespace, registry: Registry
-) -> tuple[dict[str, float], set[str]]:
+def measure_round(name: str, steps: int, number: int, options: argparse.Namespace, registry: Registry) -> Round:
     """Seconds from start to exit of each way, and the paths of ours."""
     first, total = number * options.jobs, options.jobs * steps
     most = options.cold_most_steps

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from nnexp.bench.cases import CASES, LIGHTNING
 from nnexp.bench.peer import peer
@@ -16,33 +17,52 @@ from nnexp.registry import Registry
 
 def sweep(name: str, steps: int, options: argparse.Namespace, registry: Registry) -> Iterator[Measurement]:
     """Seconds of each way for the whole sweep, and how many times ours is faster."""
-    rounds, paths = [], set()
-    for number in range(options.rounds):
-        seconds, path = measure_round(name, steps, number, options, registry)
-        rounds.append(seconds)
-        paths |= path
     bars = {"bare": CASES[name].bar, "Lightning": LIGHTNING * CASES[name].bar}
-    for way in rounds[0]:
-        scaled = "" if way == "ours" else scaling(way, options)
-        times = [seconds[way] for seconds in rounds]
-        row = {"part": "b", "case": name, "at": options.jobs, "path": ", ".join(sorted(paths)), "scaled": scaled}
-        yield Measurement(what=f"{way}, {steps} steps", unit="s", values=times, **row)
+    rounds = [measure_round(name, steps, number, options, registry) for number in range(options.rounds)]
+    ratio = "{way} / ours"
+    yield from compared(
+        rounds, steps, ratio, bars, lambda way: scaling(way, options), part="b", case=name, at=options.jobs
+    )
+
+
+Round = tuple[dict[str, float], set[str]]  # seconds of each way, and the paths of ours
+
+
+def compared(
+    rounds: Sequence[Round],
+    steps: int,
+    ratio: str,
+    bars: Mapping[str, float | None],
+    scaled: Callable[[str], str],
+    **facts: Any,
+) -> Iterator[Measurement]:
+    """Seconds of each way, and how many times ours is faster.
+
+    Args:
+        ratio: the name of the latter, in which `{way}` stands for the other way.
+        scaled: says from how much a way is scaled, or nothing.
+    """
+    times = {way: [seconds[way] for seconds, _ in rounds] for way in rounds[0][0]}
+    path = ", ".join(sorted(set().union(*(paths for _, paths in rounds))))
+    for way, values in times.items():
+        row = {**facts, "path": path, "scaled": scaled(way)}
+        yield Measurement(what=f"{way}, {steps} steps", unit="s", values=values, **row)
         if way != "ours":
-            ratios = [seconds[way] / seconds["ours"] for seconds in rounds]
-            yield Measurement(what=f"{way} / ours", unit="x", values=ratios, bar=bars.get(way), **row)
+            ratios = [other / ours for other, ours in zip(values, times["ours"], strict=True)]
+            yield Measurement(what=ratio.format(way=way), unit="x", values=ratios, bar=bars.get(way), **row)
 
 
 def scaling(way: str, options: argparse.Namespace) -> str:
     """From how much a way is scaled to the whole sweep."""
+    if way == "ours":
+        return ""
     if way == "Lightning":
         return f"Lightning from 1 job of {options.lightning_steps} steps"
     steps = "all their" if way == "one by one" else options.loop_steps
     return f"{way} from {options.loop_jobs} jobs of {steps} steps"
 
 
-def measure_round(
-    name: str, steps: int, number: int, options: argparse.Namespace, registry: Registry
-) -> tuple[dict[str, float], set[str]]:
+def measure_round(name: str, steps: int, number: int, options: argparse.Namespace, registry: Registry) -> Round:
     """Seconds that the whole sweep takes in each way, and the paths of ours."""
     overrides, first = CASES[name].overrides, number * options.jobs
     seeds = range(first, first + options.jobs)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.library import define, impl, register_autograd, register_fake, register_vmap
 
 from nnexp.kernels import compiled, plain
 from nnexp.kernels.build import library
@@ -137,12 +138,12 @@ def _with_lanes(lanes: int, in_dims: tuple[int | None, ...], arguments: tuple[An
     ]
 
 
-torch.library.define(NAME, f"({_ARGUMENTS}, {_OPTIONS}) -> (Tensor states, Tensor kept)")
-torch.library.define(BACK, f"(Tensor grad, Tensor kept, {_ARGUMENTS}, {_OPTIONS}, bool needs_x) -> Tensor[]")
-torch.library.impl(NAME, "CompositeExplicitAutograd", _forward)
-torch.library.impl(BACK, "CompositeExplicitAutograd", _backward)
-torch.library.register_fake(NAME, _fake)
-torch.library.register_fake(BACK, _fake_backward)
-torch.library.register_autograd(NAME, _gradients, setup_context=_save)
-torch.library.register_autograd(BACK, _never)
-torch.library.register_vmap(NAME, _lanes)
+define(NAME, f"({_ARGUMENTS}, {_OPTIONS}) -> (Tensor states, Tensor kept)")
+define(BACK, f"(Tensor grad, Tensor kept, {_ARGUMENTS}, {_OPTIONS}, bool needs_x) -> Tensor[]")
+impl(NAME, "CompositeExplicitAutograd", _forward)
+impl(BACK, "CompositeExplicitAutograd", _backward)
+register_fake(NAME, _fake)
+register_fake(BACK, _fake_backward)
+register_autograd(NAME, _gradients, setup_context=_save)
+register_autograd(BACK, _never)
+register_vmap(NAME, _lanes)
