@@ -22,7 +22,7 @@ from nnexp.stop import Stop
 from nnexp.sweeper import compose_jobs
 
 torch.set_num_threads(1)
-pytest.register_assert_rewrite("contract.rows", "contract.steps")
+pytest.register_assert_rewrite("contract.rows", "contract.splits", "contract.steps")
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import pytest
 import torch
+from contract.stopping import StopAfter
 
 from nnexp.assemble import Assembly
 from nnexp.fit import Fit
@@ -416,18 +417,7 @@ def test_an_error_that_no_lane_owns_halves_the_cohort_until_its_cause_is_alone(
 def test_a_cohort_that_is_stopped_goes_on_as_a_stack(sweep) -> None:
     whole = sweep(PLAIN, "seed=0,1,2", "checkpoint_every=7")
 
-    class StopAfter(Stop):
-        left = 33
-
-        @property
-        def requested(self) -> bool:
-            self.left -= 1
-            return self.left < 0
-
-        @requested.setter
-        def requested(self, _: bool) -> None: ...
-
-    stopped = sweep(PLAIN, "seed=0,1,2", "checkpoint_every=7", runs="b", stop=StopAfter())
+    stopped = sweep(PLAIN, "seed=0,1,2", "checkpoint_every=7", runs="b", stop=StopAfter(33))
     assert {run.status for run in stopped} == {"interrupted"}
     alone = sweep(PLAIN, "seed=1", "checkpoint_every=7", runs="b")
     others = sweep(PLAIN, "seed=0,1,2", "checkpoint_every=7", runs="b")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from contract.stopping import StopAfter
 
 from nnexp.checkpoint import load
 from nnexp.fit import Fit
@@ -84,22 +85,6 @@ def fit_with(registry, tmp_path: Path) -> Callable[..., Run]:
         return cohort[0].run
 
     return run
-
-
-class StopAfter(Stop):
-    """Asks for an end after so many questions, as a signal would at a random moment."""
-
-    def __init__(self, questions: int) -> None:
-        self.left = questions
-        self.signal = None
-
-    @property
-    def requested(self) -> bool:
-        self.left -= 1
-        return self.left < 0
-
-    @requested.setter
-    def requested(self, _: bool) -> None: ...
 
 
 def test_rows_say_what_was_measured_when(fit_with) -> None:

@@ -2,26 +2,16 @@
 
 import pytest
 import torch
+from contract.inputs import SPECS, inputs
 
 from nnexp.spec import DataSpec
 from nnexp.views import as_sequence, as_vector, last_valid, mean_valid, valid_positions
-
-SPECS = {
-    "vector": DataSpec(kind="vector", shape=(5,)),
-    "sequence": DataSpec(kind="sequence", shape=(4, 3)),
-    "tokens": DataSpec(kind="tokens", shape=(6,), vocab=7),
-    "image": DataSpec(kind="image", shape=(3, 4, 5)),
-}
-
-
-def _inputs(data: DataSpec) -> torch.Tensor:
-    return torch.randint(data.vocab, (2, *data.shape)) if data.kind == "tokens" else torch.randn(2, *data.shape)
 
 
 @pytest.mark.parametrize("kind", SPECS)
 def test_views_have_the_shapes_that_the_spec_promises(kind):
     data = SPECS[kind]
-    x = _inputs(data)
+    x = inputs(data)
     assert as_sequence(x, data).shape == (2, data.max_length, data.channels)
     assert as_vector(x, data).shape == (2, data.features)
 
@@ -37,7 +27,7 @@ def test_the_spec_counts_positions_and_numbers_per_position(kind, max_length, ch
 @pytest.mark.parametrize("kind", SPECS)
 def test_both_views_hold_every_number_of_an_input_once(kind):
     data = SPECS[kind]
-    x = _inputs(data)
+    x = inputs(data)
     numbers = [as_sequence(x, data)[1], as_vector(x, data)[1]]
     assert torch.equal(*(n.flatten().sort().values for n in numbers))
 
@@ -55,7 +45,7 @@ def test_a_vector_is_a_sequence_of_one_number_each():
 
 
 def test_a_sequence_is_itself():
-    x = _inputs(SPECS["sequence"])
+    x = inputs(SPECS["sequence"])
     assert as_sequence(x, SPECS["sequence"]) is x
 
 

@@ -2,22 +2,11 @@
 
 import pytest
 import torch
+from contract.inputs import SPECS, inputs
 from torch.nn.functional import fold
 
 from nnexp.spec import DataSpec
 from nnexp.views import as_image, as_patches, as_sequence, as_vector, as_windows, patch_counts
-
-SPECS = {
-    "vector": DataSpec(kind="vector", shape=(5,)),
-    "sequence": DataSpec(kind="sequence", shape=(4, 3)),
-    "tokens": DataSpec(kind="tokens", shape=(6,), vocab=7),
-    "image": DataSpec(kind="image", shape=(3, 4, 5)),
-}
-
-
-def _inputs(data: DataSpec) -> torch.Tensor:
-    return torch.randint(data.vocab, (2, *data.shape)) if data.kind == "tokens" else torch.randn(2, *data.shape)
-
 
 LENGTHS = torch.tensor([2, 3])
 VIEWS = {
@@ -32,7 +21,7 @@ VIEWS = {
 @pytest.mark.parametrize("kind", ["vector", "sequence", "image"])
 def test_padding_reads_as_zeros_whatever_stands_there(kind, view):
     data = SPECS[kind]
-    x = _inputs(data)
+    x = inputs(data)
     zeros, wild = x.clone(), x.clone()
     for row, length in enumerate(LENGTHS.tolist()):
         after = (row, slice(None), slice(length, None)) if kind == "image" else (row, slice(length, None))
@@ -45,7 +34,7 @@ def test_padding_reads_as_zeros_whatever_stands_there(kind, view):
 @pytest.mark.parametrize("kind", SPECS)
 def test_whole_lengths_change_nothing(kind, view):
     data = SPECS[kind]
-    x = _inputs(data)
+    x = inputs(data)
     assert torch.equal(VIEWS[view](x, data, torch.full((2,), data.max_length)), VIEWS[view](x, data))
 
 
@@ -56,7 +45,7 @@ def test_padding_among_tokens_is_no_token_at_all():
 
 
 def test_an_image_without_lengths_is_itself():
-    x = _inputs(SPECS["image"])
+    x = inputs(SPECS["image"])
     assert as_image(x, SPECS["image"]) is x
 
 
@@ -72,11 +61,11 @@ def test_a_window_holds_a_position_and_those_before_it_oldest_first():
 @pytest.mark.parametrize("kind", SPECS)
 def test_every_position_has_a_window(kind, size):
     data = SPECS[kind]
-    assert as_windows(_inputs(data), data, size).shape == (2, data.max_length, size * data.channels)
+    assert as_windows(inputs(data), data, size).shape == (2, data.max_length, size * data.channels)
 
 
 def test_a_window_of_one_position_is_the_sequence():
-    x = _inputs(SPECS["tokens"])
+    x = inputs(SPECS["tokens"])
     assert torch.equal(as_windows(x, SPECS["tokens"], 1), as_sequence(x, SPECS["tokens"]))
 
 
@@ -116,7 +105,7 @@ def test_an_image_that_does_not_divide_gets_zeros_to_the_right_and_below():
 
 @pytest.mark.parametrize("kind", [kind for kind in SPECS if kind != "image"])
 def test_data_that_are_no_image_have_their_positions_for_patches(kind):
-    x = _inputs(SPECS[kind])
+    x = inputs(SPECS[kind])
     assert torch.equal(as_patches(x, SPECS[kind], 3), as_sequence(x, SPECS[kind]))
 
 
@@ -124,4 +113,4 @@ def test_data_that_are_no_image_have_their_positions_for_patches(kind):
 @pytest.mark.parametrize("kind", SPECS)
 def test_patches_are_counted_before_there_are_any(kind, size):
     data = SPECS[kind]
-    assert as_patches(_inputs(data), data, size).shape == (2, *patch_counts(data, size))
+    assert as_patches(inputs(data), data, size).shape == (2, *patch_counts(data, size))
