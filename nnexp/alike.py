@@ -62,9 +62,9 @@ def attributes_of(module: nn.Module) -> dict[Place, Any]:
     } | {(path, HOOKS): _value(hooks) for path, part in module.named_modules() if (hooks := _hooks(part))}
 
 
-def _slots(part: nn.Module) -> list[tuple[str, Any]]:
-    names = [name for kind in type(part).__mro__ for name in getattr(kind, "__slots__", ())]
-    return [(name, getattr(part, name)) for name in names if hasattr(part, name)]
+def _slots(value: Any) -> list[tuple[str, Any]]:
+    names = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
 
 
 def _hooks(part: nn.Module) -> list[Any]:
@@ -81,7 +81,8 @@ def _value(value: Any, depth: int = 6) -> Any:
     if depth == 0:
         return id(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return (type(value).__qualname__, _value(vars(value), depth - 1))
+        held = [*getattr(value, "__dict__", {}).items(), *_slots(value)]
+        return (type(value).__qualname__, _value(held, depth - 1))
     for kind, parts in PARTS.items():
         if isinstance(value, kind):
             return (type(value).__qualname__, tuple(_value(part, depth - 1) for part in parts(value)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 
@@ -27,6 +28,11 @@ def made(value: object):
     return lambda: value
 
 
+@dataclass(slots=True)
+class Slotted:
+    value: int
+
+
 def lane(value: object) -> SimpleNamespace:
     return SimpleNamespace(module=nn.Sequential(Part(value)))
 
@@ -49,6 +55,7 @@ def lane(value: object) -> SimpleNamespace:
         (torch.float32, torch.float64),
         (nn.functional.relu, nn.functional.gelu),
         (object(), object()),
+        (Slotted(1), Slotted(2)),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -57,7 +64,9 @@ def test_values_that_differ_are_found_and_equal_ones_are_not(one: object, other:
     assert differing([lane(one), lane(one)]) == set()
 
 
-@pytest.mark.parametrize("make", [lambda: made([1]), lambda: partial(max, 1), lambda: {"a": (1, np.ones(2))}])
+@pytest.mark.parametrize(
+    "make", [lambda: made([1]), lambda: partial(max, 1), lambda: {"a": (1, np.ones(2))}, lambda: Slotted(1)]
+)
 def test_equal_values_that_are_not_the_same_object_are_equal(make) -> None:
     assert differing([lane(make()), lane(make())]) == set()
 
