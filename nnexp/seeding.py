@@ -28,7 +28,10 @@ def seed_all(seed: int) -> None:
     """Seed the global generators of Python, numpy and torch."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.manual_seed(seed)  # where CUDA is not in use yet, this notes the seed, and formats a stack for it
+    else:
+        torch.default_generator.manual_seed(seed)
 
 
 def capture() -> State:
