@@ -22,7 +22,7 @@ from nnexp.registry import PACKAGE, Registry, parse
 # The modules of nnexp that decide a run's numbers. The others may change and a finished run stays valid.
 NUMERIC = (
     *("arithmetic", "buffer", "data", "datasets", "draws", "feed", "graph", "init", "lane", "recurrent", "rounding"),
-    *("rules", "seeding", "spec", "stack", "tensors", "traced", "update", "views", "weights"),
+    *("products", "reuse", "rules", "seeding", "spec", "stack", "tensors", "traced", "update", "views", "weights"),
     *(f"kernels/{name}" for name in ("cells", "compiled", "layer", "op", "plain")),
 )
 KERNELS = ("recurrent.cpp", "products.h", "vectors.h")

@@ -31,7 +31,7 @@ def simplify(module: GraphModule) -> None:
     _drop_identities(graph)
     _join_views(graph)
     _drop_identities(graph)
-    written = {_root(value) for node in graph.nodes for value in _written_by(node)}
+    written = {root(value) for node in graph.nodes for value in _written_by(node)}
     _merge_equal(graph, written)
     _keep_constants(module, written)
     graph.eliminate_dead_code()
@@ -56,7 +56,7 @@ def _is_repeatable(node: Node) -> bool:
     return is_pure and torch.Tag.nondeterministic_seeded not in node.target.tags  # type: ignore[union-attr]  # an operation, as just checked
 
 
-def _root(value: Any) -> Any:
+def root(value: Any) -> Any:
     """The node whose memory a view reads; of what is no view, itself."""
     while isinstance(value, Node) and value.op == "call_function" and value.args and _may_alias(value):
         value = value.args[0]
@@ -64,12 +64,12 @@ def _root(value: Any) -> Any:
 
 
 def _may_alias(node: Node) -> bool:
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return True  # an element of a tuple
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target in VIEWS:
+        return True  # an element of a tuple, or a view that does not say so
     return any(argument.alias_info is not None for argument in node.target._schema.arguments)
 
 
-def _layout(node: Node) -> tuple[Any, ...]:
+def layout(node: Node) -> tuple[Any, ...]:
     value = node.meta["val"]
     return value.shape, value.stride(), value.dtype
 
@@ -78,9 +78,9 @@ def _drop_identities(graph: Graph) -> None:
     for node in graph.nodes:
         if not _is_aten(node) or not node.args or not isinstance(node.args[0], Node):
             continue
-        is_same = node.target in SAME and _layout(node) == _layout(node.args[0])
+        is_same = node.target in SAME and layout(node) == layout(node.args[0])
         is_product_with_one = node.target is aten.mul.Scalar and type(node.args[1]) is int and node.args[1] == 1
-        if is_same or (is_product_with_one and _layout(node) == _layout(node.args[0])):
+        if is_same or (is_product_with_one and layout(node) == layout(node.args[0])):
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
 
@@ -104,7 +104,7 @@ def _merge_equal(graph: Graph, written: set[Any]) -> None:
     """Of operations that are the same, on inputs that are and stay the same, one is left."""
     first: dict[tuple[Any, ...], Node] = {}
     for node in graph.nodes:
-        reads_written = any(_root(source) in written for source in node.all_input_nodes)
+        reads_written = any(root(source) in written for source in node.all_input_nodes)
         if not _is_repeatable(node) or reads_written or node in written:
             continue
         key = (node.target, repr(node.args), repr(node.kwargs))
@@ -118,7 +118,7 @@ def _keep_constants(module: GraphModule, written: set[Any]) -> None:
     graph, values = module.graph, {}
     for node in graph.nodes:
         like = node.meta.get("val")
-        if not _is_repeatable(node) or not isinstance(like, Tensor) or _root(node) in written:
+        if not _is_repeatable(node) or not isinstance(like, Tensor) or root(node) in written:
             continue
         if math.prod(like.shape) > MOST_KEPT or any(user.op == "output" for user in node.users):
             continue

@@ -17,6 +17,8 @@ from nnexp.graph import function_of, simplify
 from nnexp.kernels import is_compiled
 from nnexp.lane import Lane
 from nnexp.metrics import Rows
+from nnexp.products import turn_products
+from nnexp.reuse import reuse_memory
 from nnexp.rounding import row_multiple
 from nnexp.rules import check
 from nnexp.tensors import stack_fixed, stack_weights
@@ -60,6 +62,8 @@ class Stack:
             self._build(-(-len(self.rows) // multiple) * multiple)
             traced = self._trace()
         simplify(traced)
+        turn_products(traced)
+        reuse_memory(traced)
         names = [str(node.target) for node in traced.graph.nodes]
         self.is_compiled = any(name.startswith("nnexp.") for name in names) and is_compiled(self.weights.device)
         self.run = function_of(traced)

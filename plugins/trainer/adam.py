@@ -41,7 +41,7 @@ class Adam(Trainer):
         if not (isinstance(weight_decay, float) and weight_decay == 0):
             grads = grads + weight_decay * weights
         mean = state["mean"].lerp(grads, 1 - self.beta1)
-        square = torch.addcmul(self.beta2 * state["square"], grads, grads, value=1 - self.beta2)
-        root = (square / (1 - self.beta2**step)).sqrt() + self.eps
-        scale = lr / (1 - self.beta1**step)
-        return weights - scale * (mean / root), {"mean": mean, "square": square}
+        square = (self.beta2 * state["square"]).addcmul_(grads, grads, value=1 - self.beta2)
+        root = (square / (1 - self.beta2**step)).sqrt_().add_(self.eps)
+        change = (mean / root).mul_(lr / (1 - self.beta1**step))
+        return weights - change, {"mean": mean, "square": square}

@@ -41,8 +41,8 @@ class AdamW(Trainer):
 
     def update(self, weights, grads, state, step, *, lr, weight_decay):
         mean = state["mean"].lerp(grads, 1 - self.beta1)
-        square = torch.addcmul(self.beta2 * state["square"], grads, grads, value=1 - self.beta2)
-        root = (square / (1 - self.beta2**step)).sqrt() + self.eps
-        scale = lr / (1 - self.beta1**step)
+        square = (self.beta2 * state["square"]).addcmul_(grads, grads, value=1 - self.beta2)
+        root = (square / (1 - self.beta2**step)).sqrt_().add_(self.eps)
+        change = (mean / root).mul_(lr / (1 - self.beta1**step))
         kept = weights * (1 - lr * weight_decay)
-        return kept - scale * (mean / root), {"mean": mean, "square": square}
+        return kept - change, {"mean": mean, "square": square}
