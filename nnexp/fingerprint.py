@@ -23,9 +23,9 @@ from nnexp.registry import PACKAGE, Registry, parse
 NUMERIC = (
     *("arithmetic", "buffer", "data", "datasets", "draws", "feed", "graph", "init", "lane", "recurrent", "rounding"),
     *("products", "reuse", "rules", "seeding", "spec", "stack", "tensors", "traced", "update", "views", "weights"),
-    *(f"kernels/{name}" for name in ("cells", "compiled", "layer", "op", "plain")),
+    *(f"kernels/{name}" for name in ("attention", "cells", "compiled", "layer", "op", "plain")),
 )
-KERNELS = ("recurrent.cpp", "products.h", "vectors.h")
+KERNELS = ("attention.cpp", "recurrent.cpp", "products.h", "scratch.h", "vectors.h")
 
 
 def fingerprint(job: Job, registry: Registry) -> str:

@@ -1,5 +1,6 @@
-"""Layers over time for many lanes at once: in C++ where this machine has a compiler, else in operations of torch."""
+"""What many lanes do at once in one operation: in C++ where there is a compiler, else in operations of torch."""
 
+from nnexp.kernels.attention import attention as attention
 from nnexp.kernels.build import library
 from nnexp.kernels.op import is_compiled as is_compiled
 from nnexp.kernels.op import only_plain as only_plain

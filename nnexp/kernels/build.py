@@ -19,7 +19,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-SOURCES = [Path(__file__).with_name(name) for name in ("recurrent.cpp", "products.h", "vectors.h")]
+SOURCES = [Path(__file__).with_name(name) for name in ("recurrent.cpp", "attention.cpp")]
+HEADERS = [Path(__file__).with_name(name) for name in ("products.h", "scratch.h", "vectors.h")]
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 SECONDS = 60.0
 
@@ -67,10 +68,10 @@ def _check_owner(path: Path) -> None:
 
 
 def _load(compiler: list[str], folder: Path) -> ctypes.CDLL:
-    source = b"".join(path.read_bytes() for path in SOURCES)
+    source = b"".join(path.read_bytes() for path in SOURCES + HEADERS)
     about = _run([*compiler, *FLAGS, "-E", "-dM", "-x", "c++", os.devnull])  # its version, and this processor
     key = _digest(source + about + repr((compiler, FLAGS)).encode())
-    for path in sorted(folder.glob(f"recurrent-{key}-*.so")):
+    for path in sorted(folder.glob(f"kernels-{key}-*.so")):
         if path.name == _name(key, path.read_bytes()):
             _check_owner(path)
             return ctypes.CDLL(str(path))
@@ -83,7 +84,7 @@ def _compile(compiler: list[str], key: str, folder: Path) -> ctypes.CDLL:
     handle, made = tempfile.mkstemp(suffix=".so", prefix="unfinished-", dir=folder)
     os.close(handle)
     try:
-        _run([*compiler, *FLAGS, "-shared", "-fPIC", "-o", made, str(SOURCES[0])])
+        _run([*compiler, *FLAGS, "-shared", "-fPIC", "-o", made, *map(str, SOURCES)])
         compiled = ctypes.CDLL(made)
         Path(made).chmod(0o700)
         Path(made).replace(folder / _name(key, Path(made).read_bytes()))
@@ -97,7 +98,7 @@ def _digest(content: bytes) -> str:
 
 
 def _name(key: str, content: bytes) -> str:
-    return f"recurrent-{key}-{_digest(content)}.so"
+    return f"kernels-{key}-{_digest(content)}.so"
 
 
 def _run(command: list[str]) -> bytes:

@@ -119,17 +119,17 @@ def _gradients(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor 
     return (of_x, *(None if w is None else next(grads) for w in tensors[1:5]), *nothing[5:])
 
 
-def _never(*_: Any) -> None:
-    raise NotImplementedError("a second derivative through a recurrent layer is not there")
+def never(*_: Any) -> None:
+    raise NotImplementedError("a second derivative through a compiled operation is not there")
 
 
 def _lanes(
     info: Any, in_dims: tuple[int | None, ...], *arguments: Any
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, None]]:
-    return torch.ops.nnexp.recurrent(*_with_lanes(info.batch_size, in_dims, arguments)), (0, None)
+    return torch.ops.nnexp.recurrent(*with_lanes(info.batch_size, in_dims, arguments)), (0, None)
 
 
-def _with_lanes(lanes: int, in_dims: tuple[int | None, ...], arguments: tuple[Any, ...]) -> list[Any]:
+def with_lanes(lanes: int, in_dims: tuple[int | None, ...], arguments: tuple[Any, ...]) -> list[Any]:
     """A tensor that all lanes share is expanded."""
     pairs = zip(arguments, in_dims, strict=True)
     return [
@@ -145,5 +145,5 @@ impl(BACK, "CompositeExplicitAutograd", _backward)
 register_fake(NAME, _fake)
 register_fake(BACK, _fake_backward)
 register_autograd(NAME, _gradients, setup_context=_save)
-register_autograd(BACK, _never)
+register_autograd(BACK, never)
 register_vmap(NAME, _lanes)

@@ -4,10 +4,8 @@
 // the rows as its last axis, so that any H fills whole vectors. Positions of a block are kept in the order in which
 // they are read. Nothing depends on other lanes, on their number or on where memory is aligned.
 
-#include <cstdlib>
-#include <cstring>
-
 #include "products.h"
+#include "scratch.h"
 
 namespace {
 
@@ -75,25 +73,13 @@ extern "C" struct Problem {
     void *dx, *dw_ih, *dw_hh, *db_ih, *db_hh;        // null, or zeros of the shapes of x to b_hh
 };
 
-struct Scratch {  // kept from call to call: fresh memory costs more than the work in it
-    void* memory = nullptr;
-    size_t size = 0;
-    ~Scratch() { std::free(memory); }
-    void* get(size_t wanted) {
-        wanted = (wanted + 127) / 128 * 128;
-        if (size < wanted) std::free(memory), memory = std::aligned_alloc(128, wanted), size = wanted;
-        return memory;
-    }
-};
-thread_local Scratch scratch;
-
 template <class T, int MODE> struct Lane {
     static constexpr int G = gates(MODE), S = blocks(MODE);
     using Int = typename Number<T>::Int;
     const Problem& p;
     const long lane, B = p.rows, N = p.positions, C = p.channels, H = p.units;
     // From position to position: odd numbers of rows, lest all fall into the same few places of the caches.
-    const long n = H * PARTS, gap = (H | 1) * PARTS, x_gap = (C | 1) * PARTS, d_gap = (S * H | 1) * PARTS;
+    const long n = H * PARTS, gap = (H | 1) * PARTS, x_gap = ((C + 1) | 1) * PARTS, d_gap = (S * H | 1) * PARTS;
     const T *x = of(p.x, B * N * C), *w_ih = of(p.w_ih, G * H * C), *w_hh = of(p.w_hh, G * H * H);
     const T *b_ih = of(p.b_ih, G * H), *b_hh = of(p.b_hh, G * H);
 
@@ -155,7 +141,7 @@ template <class T, int MODE> struct Lane {
     }
 
     void backward() const {
-        const long chunk = 1 + (1 << 17) / (d_gap * BYTES);  // positions whose gradients wait in the cache
+        const long chunk = 1 + (1 << 18) / (d_gap * BYTES);  // positions whose gradients wait in the cache
         Vec<T>* h = (Vec<T>*)scratch.get(((3 * N + 4) * gap + (N + 1) * x_gap + chunk * d_gap + n) * BYTES);
         Vec<T> *c = h + (N + 1) * gap, *bent = c + (N + 1) * gap, *z = bent + N * gap, *d = z + N * x_gap;
         Vec<T> *dh = d + chunk * d_gap, *dc = dh + gap, *more = dc + gap;
@@ -186,18 +172,19 @@ template <class T, int MODE> struct Lane {
                         product<T>(rows(more), C, nullptr, {w_ih + g * H * C, 1, C, block(ds, g), H});
                     scatter<T>(of(p.dx, B * N * C) + (first * N + t) * C, more, N * C, C, count);
                 }
-                if (s % chunk == 0) weights(d, z + s * x_gap, h + s * gap, N - s < chunk ? N - s : chunk);
+                if (s % chunk == 0) weights(d, z + s * x_gap, h + s * gap, N - s < chunk ? N - s : chunk, more);
             }
         }
     }
 
-    // The states before each position, and the inputs, as they were
+    // The states before each position, and the inputs, as they were, with a one for the biases
     void replay(long first, const Mask<T>* end, Vec<T>* h, Vec<T>* c, Vec<T>* bent, Vec<T>* z) const {
         std::memset(h, 0, n * BYTES), std::memset(c, 0, n * BYTES);
         for (long s = 0; s < N; s++, h += gap, c += gap, bent += gap, z += x_gap) {
             const Int t = position(s);
             const Vec<T>* now = kept(first, s);
             gather<T>(z, x + (first * N + t) * C, N * C, C, in_block(first));
+            for (long v = 0; v < PARTS; v++) z[C * PARTS + v] = splat<T>(1);
             each([&](long i, long at, long v) {
                 for (int g = 0; g < S; g++) __builtin_prefetch(now + at + 1 * S * n + g * PARTS);
                 h[i + gap] = h[i], c[i + gap] = c[i];
@@ -206,21 +193,32 @@ template <class T, int MODE> struct Lane {
         }
     }
 
-    void weights(const Vec<T>* d, const Vec<T>* z, const Vec<T>* h, long positions) const {
+    void weights(const Vec<T>* d, const Vec<T>* z, const Vec<T>* h, long positions, Vec<T>* turned) const {
+        const bool is_wide = H % ROWS<T> == 0;
+        if (is_wide) wide(d, h, positions, turned);
         for (int g = 0; g < G; g++) {
-            const Rows<T> of_z = block(d, g), of_old = block(d, of_h(g));
+            const Rows<T> of_z = block(d, g), of_old = block(d, of_h(g)), ones = rows(z + C * PARTS);
             outer<T>(of(p.dw_ih, G * H * C) + g * H * C, H, C, of_z, d_gap, rows(z), x_gap, positions);
-            outer<T>(of(p.dw_hh, G * H * H) + g * H * H, H, H, of_old, d_gap, rows(h), gap, positions);
-            if (b_ih) total(of(p.db_ih, G * H) + g * H, of_z, positions), total(of(p.db_hh, G * H) + g * H, of_old, positions);
+            if (!is_wide) outer<T>(of(p.dw_hh, G * H * H) + g * H * H, H, H, of_old, d_gap, rows(h), gap, positions);
+            if (!b_ih) continue;
+            T *db_ih = of(p.db_ih, G * H) + g * H, *db_hh = of(p.db_hh, G * H) + g * H;
+            outer<T>(db_ih, H, 1, of_z, d_gap, ones, x_gap, positions);
+            if (of_h(g) == g) std::memcpy(db_hh, db_ih, H * sizeof(T));
+            else outer<T>(db_hh, H, 1, of_old, d_gap, ones, x_gap, positions);
         }
     }
 
-    void total(T* db, Rows<T> d, long positions) const {
-        for (long j = 0; j < H; j++) {
-            Vec<T> sum = {};
-            for (long s = 0; s < positions; s++)
-                for (int v = 0; v < PARTS; v++) sum += d[j][s * d_gap + v];
-            for (int i = 0; i < ROWS<T> / PARTS; i++) db[j] += sum[i];
+    // Those of w_hh where rows of it fill vectors: no sum then runs within one.
+    void wide(const Vec<T>* d, const Vec<T>* h, long positions, Vec<T>* turned) const {
+        const long L = BYTES / sizeof(T), width = H / L;
+        for (long s = 0; s < positions; s++) {
+            scatter<T>((T*)turned, h + s * gap, H, H, ROWS<T>);
+            for (int g = 0; g < G; g++) {
+                Vec<T>* to = (Vec<T>*)(of(p.dw_hh, G * H * H) + g * H * H);
+                const T* w = (const T*)(block(d, of_h(g))[0] + s * d_gap);
+                for (long n = 0; n < width; n += PARTS)
+                    product<T>({to + n, width}, H, nullptr, {w, S * ROWS<T>, 1, {turned + n, width}, ROWS<T>});
+            }
         }
     }
 };

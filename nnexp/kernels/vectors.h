@@ -53,6 +53,13 @@ template <class T> inline void exponential(Vec<T> y, Vec<T>& scale, Vec<T>& rest
     rest = sum * r * r + r;
 }
 
+template <class T> inline Vec<T> exp(Vec<T> x) {  // of what is not positive
+    using N = Number<T>;
+    Vec<T> scale, rest;
+    exponential<T>(x < N::low ? splat<T>(N::low) : x, scale, rest);
+    return scale * (1 + rest);
+}
+
 template <class T> inline Vec<T> sigmoid(Vec<T> x) {  // a NaN passes through all comparisons
     using N = Number<T>;
     Vec<T> y = -x, scale, rest;
@@ -72,16 +79,66 @@ template <class T> inline Vec<T> tanh(Vec<T> x) {  // by e^-2|x| - 1, which keep
     return (Vec<T>)((Mask<T>)(-e / (2 + e)) | sign);
 }
 
+constexpr bool CAN_SHUFFLE =
+#if defined(__clang__)
+    false;
+#else
+    true;
+#endif
+
+// As many vectors as each has numbers, transposed.
+template <class T> inline void transpose(Vec<T>* rows) {
+#if !defined(__clang__)
+    constexpr int L = BYTES / sizeof(T);
+#pragma GCC unroll 4
+    for (int step = 1; step < L; step *= 2) {
+        Mask<T> low, high;
+        for (int j = 0; j < L; j++) {
+            low[j] = j & step ? L + j - step : j;
+            high[j] = j & step ? L + j : j + step;
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < L; i++)
+            if (!(i & step)) {
+                const Vec<T> a = rows[i], b = rows[i + step];
+                rows[i] = __builtin_shuffle(a, b, low), rows[i + step] = __builtin_shuffle(a, b, high);
+            }
+    }
+#endif
+}
+
 // dst[p][b] = src[b * stride + p], and back; rows that are missing are zero
 template <class T> void gather(Vec<T>* dst, const T* src, long stride, long count, long rows) {
-    T* to = (T*)dst;
-    for (long p = 0; p < count; p++)
-        for (long b = 0; b < ROWS<T>; b++) to[p * ROWS<T> + b] = b < rows ? src[b * stride + p] : 0;
+    constexpr int L = BYTES / sizeof(T);
+    for (long first = 0; first < ROWS<T>; first += L, dst++, src += L * stride, rows -= L) {
+        long p = 0;
+        for (; CAN_SHUFFLE && rows >= L && p + L <= count; p += L) {
+            Vec<T> tile[L];
+#pragma GCC unroll 16
+            for (int b = 0; b < L; b++) tile[b] = *(const Vec<T>*)(src + b * stride + p);
+            transpose<T>(tile);
+#pragma GCC unroll 16
+            for (int i = 0; i < L; i++) dst[(p + i) * PARTS] = tile[i];
+        }
+        for (; p < count; p++)
+            for (long b = 0; b < L; b++) ((T*)(dst + p * PARTS))[b] = b < rows ? src[b * stride + p] : 0;
+    }
 }
 template <class T> void scatter(T* dst, const Vec<T>* src, long stride, long count, long rows) {
-    const T* from = (const T*)src;
-    for (long b = 0; b < rows; b++)
-        for (long p = 0; p < count; p++) dst[b * stride + p] = from[p * ROWS<T> + b];
+    constexpr int L = BYTES / sizeof(T);
+    for (; rows > 0; src++, dst += L * stride, rows -= L) {
+        long p = 0;
+        for (; CAN_SHUFFLE && rows >= L && p + L <= count; p += L) {
+            Vec<T> tile[L];
+#pragma GCC unroll 16
+            for (int i = 0; i < L; i++) tile[i] = src[(p + i) * PARTS];
+            transpose<T>(tile);
+#pragma GCC unroll 16
+            for (int b = 0; b < L; b++) *(Vec<T>*)(dst + b * stride + p) = tile[b];
+        }
+        for (; p < count; p++)
+            for (long b = 0; b < L && b < rows; b++) dst[b * stride + p] = ((const T*)(src + p * PARTS))[b];
+    }
 }
 
 }  // namespace

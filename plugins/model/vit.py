@@ -7,6 +7,7 @@ Departs from the paper in the mean over all patches where the paper has a class 
 data that are no images position by position, each up to itself where each has its own prediction.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import torch
@@ -14,9 +15,11 @@ from torch import Tensor, nn
 
 from nnexp import DataSpec, PerLane, Range, model
 from nnexp.init import initialise
+from nnexp.kernels import attention, is_compiled
 from nnexp.views import as_patches, as_sequence, mean_valid, patch_counts, valid_positions
 
 Size = Annotated[int, Range(min=1)]
+Mix = Callable[[Tensor], Tensor]  # queries, keys and values (B, N, 3H) -> (B, N, H)
 SHORT = 16
 
 
@@ -36,6 +39,8 @@ class ViT(nn.Module):
         init_scale: multiplies every weight matrix but the output's.
     """
 
+    fused = True  # False: attention in one operation, which torch.func.vmap can follow
+
     def __init__(
         self,
         data: DataSpec,
@@ -52,10 +57,10 @@ class ViT(nn.Module):
         super().__init__()
         if hidden_size % num_heads:
             raise ValueError(f"model.hidden_size={hidden_size} is no multiple of model.num_heads={num_heads}.")
-        self.data, self.patch_size = data, patch_size
+        self.data, self.patch_size, self.num_heads = data, patch_size, num_heads
         num_patches, size = (data.max_length, data.channels) if data.per_step else patch_counts(data, patch_size)
         self.embed = nn.Linear(size, hidden_size)
-        self.blocks = nn.ModuleList(Block(hidden_size, num_heads, mlp_ratio) for _ in range(num_layers))
+        self.blocks = nn.ModuleList(Block(hidden_size, mlp_ratio) for _ in range(num_layers))
         self.norm = nn.LayerNorm(hidden_size)
         self.head = nn.Linear(hidden_size, data.outputs)
         initialise(self, init, init_scale, head=self.head)
@@ -70,18 +75,24 @@ class ViT(nn.Module):
         tokens = self.embed(patches)
         if self.positions is not None:
             tokens = tokens + self.positions
-        allowed = self._allowed(tokens, lengths)
+        mix = self._mix(tokens, lengths)
         for block in self.blocks:
-            tokens = block(tokens, allowed)
+            tokens = block(tokens, mix)
         tokens = self.norm(tokens)
         return self.head(tokens if per_step else mean_valid(tokens, lengths))
 
-    def _allowed(self, tokens: Tensor, lengths: Tensor | None) -> Tensor | None:
+    def _mix(self, tokens: Tensor, lengths: Tensor | None) -> Mix:
+        """Attention, in one operation or in the few that it is."""
+        if not self.fused and is_compiled(tokens.device):
+            return lambda qkv: attention(qkv, lengths, self.num_heads, self.data.per_step)
+        allowed = self._allowed(tokens.shape[1], lengths, tokens.device)
+        return lambda qkv: attended(qkv, self.num_heads, allowed)
+
+    def _allowed(self, size: int, lengths: Tensor | None, device: torch.device) -> Tensor | None:
         """(..., N, N): whether a patch (row) may look at another (column), or None where all may look at all."""
-        size = tokens.shape[1]
         allowed = None
         if self.data.per_step:
-            allowed = torch.ones(size, size, dtype=torch.bool, device=tokens.device).tril()
+            allowed = torch.ones(size, size, dtype=torch.bool, device=device).tril()
         if lengths is not None:
             valid = valid_positions(lengths, size)[:, None, None, :]
             allowed = valid if allowed is None else valid & allowed
@@ -91,27 +102,28 @@ class ViT(nn.Module):
 class Block(nn.Module):
     """Attention and MLP, each on a normalised copy and added to what was there."""
 
-    def __init__(self, hidden_size: int, num_heads: int, mlp_ratio: int) -> None:
+    def __init__(self, hidden_size: int, mlp_ratio: int) -> None:
         super().__init__()
-        self.num_heads = num_heads
         self.norm1, self.norm2 = nn.LayerNorm(hidden_size), nn.LayerNorm(hidden_size)
         self.qkv, self.out = nn.Linear(hidden_size, 3 * hidden_size), nn.Linear(hidden_size, hidden_size)
         self.mlp = nn.Sequential(
             nn.Linear(hidden_size, mlp_ratio * hidden_size), nn.GELU(), nn.Linear(mlp_ratio * hidden_size, hidden_size)
         )
 
-    def forward(self, tokens: Tensor, allowed: Tensor | None) -> Tensor:
+    def forward(self, tokens: Tensor, mix: Mix) -> Tensor:
         """(B, N, H) -> (B, N, H)."""
-        tokens = tokens + self._attention(self.norm1(tokens), allowed)
+        tokens = tokens + self.out(mix(self.qkv(self.norm1(tokens))))
         return tokens + self.mlp(self.norm2(tokens))
 
-    def _attention(self, tokens: Tensor, allowed: Tensor | None) -> Tensor:
-        heads = self.qkv(tokens).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # (3, B, heads, N, size)
-        q, k, v = heads.contiguous().unbind()
-        match = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
-        if allowed is not None:
-            match = match.masked_fill(~allowed, -torch.inf)
-        return self.out((softmax(match) @ v).transpose(1, 2).flatten(2))
+
+def attended(qkv: Tensor, num_heads: int, allowed: Tensor | None) -> Tensor:
+    """(B, N, 3H) -> (B, N, H): means of the values, weighted by how well the queries match the keys."""
+    heads = qkv.unflatten(-1, (3, num_heads, -1)).permute(2, 0, 3, 1, 4)  # (3, B, heads, N, size)
+    q, k, v = heads.contiguous().unbind()
+    match = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+    if allowed is not None:
+        match = match.masked_fill(~allowed, -torch.inf)
+    return (softmax(match) @ v).transpose(1, 2).flatten(2)
 
 
 def softmax(match: Tensor) -> Tensor:

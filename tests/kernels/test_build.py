@@ -185,4 +185,4 @@ def test_processes_that_start_at_once_all_find_a_whole_library(compiler, tmp_pat
     code = "import torch; from nnexp.kernels import is_compiled; print(is_compiled(torch.device('cpu')))"
     processes = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert [process.communicate()[0].split() for process in processes] == [["True"]] * 3
-    assert all(path.name.startswith("recurrent-") for path in _kept(tmp_path))
+    assert all(path.name.startswith("kernels-") for path in _kept(tmp_path))

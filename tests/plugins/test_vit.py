@@ -60,20 +60,24 @@ def test_the_output_is_that_of_torchs_transformer_layers(data, num_layers, num_h
     torch.testing.assert_close(*pair, rtol=0, atol=1e-12)
 
 
-def _attended(block: nn.Module, tokens: Tensor, allowed: Tensor | None) -> tuple[Tensor, Tensor]:
-    """What attention adds to tokens, for the MLP gives nothing; and what it reads."""
+def _attended(model: nn.Module, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """What the first attention adds to tokens, for the MLP gives nothing; and what it reads."""
+    block = model.blocks[0]
     nn.init.zeros_(block.mlp[2].weight)
     nn.init.zeros_(block.mlp[2].bias)
-    return block(tokens, allowed) - tokens, block.norm1(tokens)
+    return block(tokens, model._mix(tokens, None)) - tokens, block.norm1(tokens)
 
 
-@pytest.mark.parametrize("allowed", [None, torch.ones(7, 7, dtype=torch.bool).tril()], ids=["all", "causal"])
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "unfused"])
+@pytest.mark.parametrize("data", [SEQUENCE, PER_STEP], ids=["all", "causal"])
 @pytest.mark.parametrize("num_heads", [1, 2, 4])
-def test_attention_is_torchs_scaled_dot_product(num_heads, allowed):
-    block = _model(EDGES, num_heads=num_heads).blocks[0]
-    added, read = _attended(block, torch.randn(5, 7, 12, dtype=torch.float64), allowed)
+def test_attention_is_torchs_scaled_dot_product(num_heads, data, fused):
+    model = _model(data, num_heads=num_heads)
+    model.fused = fused
+    added, read = _attended(model, torch.randn(5, 7, 12, dtype=torch.float64))
+    block = model.blocks[0]
     q, k, v = (part.unflatten(-1, (num_heads, -1)).transpose(1, 2) for part in block.qkv(read).chunk(3, dim=-1))
-    heads = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+    heads = F.scaled_dot_product_attention(q, k, v, is_causal=data.per_step)
     torch.testing.assert_close(added, block.out(heads.transpose(1, 2).flatten(2)), rtol=0, atol=1e-12)
 
 
