@@ -35,7 +35,7 @@ class Settings:
         device: where to train; auto is cuda where there is one.
         precision: bits of a number; bf16 computes in bfloat16 what is safe, on weights of 32 bits.
         runs: folder of the run directories.
-        checkpoint_every: updates between checkpoints; changes no number.
+        checkpoint_every: updates between checkpoints; null is about every ten seconds. Changes no number.
         stack: train jobs of a sweep that differ in nothing but numbers as one stack of models; alone, a job's last
             digits are others.
     """
@@ -44,7 +44,7 @@ class Settings:
     device: Literal["cpu", "cuda", "mps", "auto"] = "cpu"
     precision: Literal[32, 64, "bf16"] = 32
     runs: str = "runs"
-    checkpoint_every: Annotated[int, Range(min=1)] = 1000
+    checkpoint_every: Annotated[int, Range(min=1)] | None = None
     stack: bool = True
 
 

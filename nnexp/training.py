@@ -19,6 +19,8 @@ from nnexp.writer import Writer, seal
 
 CHUNK_SECONDS = 0.5
 FIRST_CHUNK = 20
+CHECKPOINT_SECONDS = 10.0
+CHECKPOINT_TIMES = 30  # they take this part of the time at most, where there are many lanes
 
 
 class Engine(Protocol):
@@ -87,6 +89,7 @@ class Training(pl.LightningModule):
         first = writers[0].lane
         self.max_steps, self.eval_every = first.trainer.max_steps, first.trainer.eval_every
         self.checkpoint_every = first.job.settings.checkpoint_every
+        self.next_checkpoint = time.monotonic() + CHECKPOINT_SECONDS
 
     def configure_optimizers(self) -> None:
         """Nothing: the lanes have their own optimisers, whose steps cost less."""
@@ -98,7 +101,7 @@ class Training(pl.LightningModule):
         """The step at which the next chunk ends."""
         step = self.engine.step
         ends = [step + self.chunk, self.max_steps]
-        ends += [(step // every + 1) * every for every in (self.eval_every, self.checkpoint_every)]
+        ends += [(step // every + 1) * every for every in (self.eval_every, self.checkpoint_every) if every]
         return min(ends)
 
     def training_step(self, _batch: Any, _index: int) -> None:
@@ -111,12 +114,16 @@ class Training(pl.LightningModule):
             self.error, self.trainer.should_stop = error, True
             return
         writers = list(self.writers.values())
+        is_due, recorded = self._is_checkpoint(), time.monotonic()
         for lane, outcome in outcomes.items():
-            action = partial(self._record, self.writers[lane], outcome, evaluated.get(lane))
+            action = partial(self._record, self.writers[lane], outcome, evaluated.get(lane), is_due)
             if not guarded(self.writers[lane], self.stop, action):
                 del self.writers[lane]
                 self.engine.release(lane)
         seal(writers)
+        if is_due:
+            now = time.monotonic()
+            self.next_checkpoint = now + max(CHECKPOINT_SECONDS, CHECKPOINT_TIMES * (now - recorded))
         if self.fixed_chunk is None:
             rate = (self.engine.step - start) / max(1e-9, time.perf_counter() - began)
             self.chunk = max(1, min(int(rate * CHUNK_SECONDS), 2 * max(self.chunk, end - start)))
@@ -127,7 +134,14 @@ class Training(pl.LightningModule):
     def _is_evaluation(self, end: int) -> bool:
         return self.engine.step == end and (end == self.max_steps or end % self.eval_every == 0)
 
-    def _record(self, writer: Writer, outcome: Rows | Diverged, evaluated: dict[str, float] | None) -> bool:
+    def _is_checkpoint(self) -> bool:
+        if self.checkpoint_every is None:
+            return time.monotonic() >= self.next_checkpoint
+        return self.engine.step % self.checkpoint_every == 0
+
+    def _record(
+        self, writer: Writer, outcome: Rows | Diverged, evaluated: dict[str, float] | None, is_checkpoint: bool
+    ) -> bool:
         """What a lane did in a chunk. False where it is at its end."""
         lane = writer.lane
         if isinstance(outcome, Diverged):
@@ -143,7 +157,7 @@ class Training(pl.LightningModule):
         self.progress.show(lane.step, outcome)
         if lane.is_ended:
             finish(writer, outcome.last)
-        elif lane.step % self.checkpoint_every == 0 and len(outcome):
+        elif is_checkpoint and len(outcome):
             writer.checkpoint()
         return not lane.is_ended
 

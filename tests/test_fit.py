@@ -12,6 +12,7 @@ import pytest
 import torch
 from contract.stopping import StopAfter
 
+from nnexp import training
 from nnexp.checkpoint import load
 from nnexp.fit import Fit
 from nnexp.metrics import read_rows
@@ -20,6 +21,7 @@ from nnexp.progress import Progress
 from nnexp.record import Run
 from nnexp.stop import Stop
 from nnexp.sweeper import compose_jobs
+from nnexp.writer import Writer
 
 SHORT = ("dataset=moons", "model=mlp", "trainer.max_steps=230", "trainer.eval_every=50", "checkpoint_every=70")
 
@@ -103,6 +105,19 @@ def test_rows_say_what_was_measured_when(fit_with) -> None:
 @pytest.mark.parametrize("chunk", [1, 7, 50])
 def test_the_length_of_a_chunk_changes_no_byte(fit_with, chunk: int) -> None:
     assert files(fit_with(*SHORT, runs="a", chunk=chunk)) == files(fit_with(*SHORT, runs="b"))
+
+
+@pytest.mark.parametrize(("seconds", "times", "steps"), [(0, 0, [50, 100, 150]), (0, 1e9, [50]), (1e9, 0, [])])
+def test_where_no_number_is_given_checkpoints_come_by_time_and_no_oftener_than_they_cost(
+    fit_with, monkeypatch: pytest.MonkeyPatch, seconds: float, times: float, steps: list[int]
+) -> None:
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", seconds)
+    monkeypatch.setattr(training, "CHECKPOINT_TIMES", times)
+    saved = []
+    monkeypatch.setattr(Writer, "checkpoint", lambda writer: saved.append(writer.lane.step))
+    run = fit_with(*SHORT[:2], "trainer.max_steps=160", chunk=50)
+    assert run.status == "finished"
+    assert saved == steps
 
 
 @pytest.mark.parametrize("model", ["model=mlp", "model=lstm"])

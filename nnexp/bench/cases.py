@@ -47,8 +47,8 @@ CASES = {
     "pattern lstm": Case(
         ("dataset=pattern", "model=lstm"), 4.0, {2000: 1.5, 20_000: 3.0}, 2000, plain=1.5, scales=RECURRENT
     ),
-    "edges cnn": Case(("dataset=edges", "model=cnn"), 1.8, {2000: 1.2, 20_000: 1.5}, 500),
-    "edges vit": Case(("dataset=edges", "model=vit"), 2.0, {2000: 1.2, 20_000: 1.5}, 500, scales=HIDDEN),
+    "edges cnn": Case(("dataset=edges", "model=cnn"), 1.8, {2000: 1.2, 20_000: 1.5}, 2000),
+    "edges vit": Case(("dataset=edges", "model=vit"), 2.0, {2000: 1.2, 20_000: 1.5}, 2000, scales=HIDDEN),
 }
 
 
