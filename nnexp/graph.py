@@ -20,6 +20,8 @@ from torch.fx import Graph, GraphModule, Node
 aten = torch.ops.aten
 SAME = {aten.view.default, aten._unsafe_view.default, aten.expand.default, aten.permute.default, aten.detach.default}
 VIEWS = {aten.view.default, aten._unsafe_view.default}
+# Views that do not say so.
+UNSAID = {aten._unsafe_view.default, aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default, aten.lift.default}
 FILLED = {aten.ones_like.default: 1, aten.zeros_like.default: 0, aten.new_zeros.default: 0, aten.new_ones.default: 1}
 MOST_KEPT = 2**16  # numbers in a tensor that is kept from step to step
 Step = Callable[..., tuple[Tensor, ...]]
@@ -31,11 +33,17 @@ def simplify(module: GraphModule) -> None:
     _drop_identities(graph)
     _join_views(graph)
     _drop_identities(graph)
-    written = {root(value) for node in graph.nodes for value in _written_by(node)}
+    written = {_root(value) for node in graph.nodes for value in _written_by(node)}
     _merge_equal(graph, written)
     _keep_constants(module, written)
     graph.eliminate_dead_code()
     module.recompile()
+
+
+def reshapes_in_place(module: GraphModule) -> bool:
+    """Whether an operation gives a tensor another shape: two names of one tensor then differ from two tensors."""
+    targets = [node.target for node in module.graph.nodes]
+    return any(torch.Tag.inplace_view in target.tags for target in targets if isinstance(target, torch._ops.OpOverload))
 
 
 def _is_aten(node: Node) -> bool:
@@ -56,7 +64,7 @@ def _is_repeatable(node: Node) -> bool:
     return is_pure and torch.Tag.nondeterministic_seeded not in node.target.tags  # type: ignore[union-attr]  # an operation, as just checked
 
 
-def root(value: Any) -> Any:
+def _root(value: Any) -> Any:
     """The node whose memory a view reads; of what is no view, itself."""
     while isinstance(value, Node) and value.op == "call_function" and value.args and _may_alias(value):
         value = value.args[0]
@@ -64,7 +72,7 @@ def root(value: Any) -> Any:
 
 
 def _may_alias(node: Node) -> bool:
-    if not isinstance(node.target, torch._ops.OpOverload) or node.target in VIEWS:
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target in UNSAID:
         return True  # an element of a tuple, or a view that does not say so
     return any(argument.alias_info is not None for argument in node.target._schema.arguments)
 
@@ -104,7 +112,7 @@ def _merge_equal(graph: Graph, written: set[Any]) -> None:
     """Of operations that are the same, on inputs that are and stay the same, one is left."""
     first: dict[tuple[Any, ...], Node] = {}
     for node in graph.nodes:
-        reads_written = any(root(source) in written for source in node.all_input_nodes)
+        reads_written = any(_root(source) in written for source in node.all_input_nodes)
         if not _is_repeatable(node) or reads_written or node in written:
             continue
         key = (node.target, repr(node.args), repr(node.kwargs))
@@ -118,7 +126,7 @@ def _keep_constants(module: GraphModule, written: set[Any]) -> None:
     graph, values = module.graph, {}
     for node in graph.nodes:
         like = node.meta.get("val")
-        if not _is_repeatable(node) or not isinstance(like, Tensor) or root(node) in written:
+        if not _is_repeatable(node) or not isinstance(like, Tensor) or _root(node) in written:
             continue
         if math.prod(like.shape) > MOST_KEPT or any(user.op == "output" for user in node.users):
             continue

@@ -191,10 +191,13 @@ class Lane:
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Metrics of a split, `<split>/<name>`; training goes on as if nothing had been evaluated."""
+        before = {name: value.clone() for name, value in self.module.named_buffers()}
         self.module.eval()
         with seeded(derive(self.job.model.seed, "evaluation")), self.arithmetic():
             result = evaluate(self.module, self.splits[split], self.data)
         self.module.train()
+        for name, value in before.items():  # which a module may change in evaluation too
+            self.module.get_buffer(name).copy_(value)
         return {f"{split}/{name}": value for name, value in result.items()}
 
     def state(self) -> dict[str, Any]:

@@ -120,7 +120,9 @@ def tell_ends(cohort: Cohort, label: str) -> None:
     facts = [planned.run.read() for planned in cohort]
     if len(cohort) > 1:
         counts = Counter(str(each["status"]) for each in facts)
-        tell(f"{label}: {', '.join(f'{count} {status}' for status, count in counts.items())}")
+        paths = ", ".join(sorted({str(each["path"]) for each in facts if each.get("path")}))
+        ends = ", ".join(f"{count} {status}" for status, count in counts.items())
+        tell(f"{label}: {ends}" + (f" ({paths})" if paths else ""))
     for planned, each in zip(cohort, facts, strict=True):
         name = label if len(cohort) == 1 else planned.job.label
         error = f": {each['error'].get('message')}" if each.get("error") else ""

@@ -69,6 +69,8 @@ class Run:
         """What run.json says. Raises RecordError where it cannot be read."""
         try:
             facts = json.loads((self._known or (self.path / "run.json").read_bytes()).decode())
+        except FileNotFoundError:
+            raise RecordError(f"{self.path}: there is no run.json, so this is no run directory.") from None
         except (OSError, ValueError, RecursionError) as error:
             raise RecordError(f"{self.path}: run.json cannot be read ({error}). Move the directory away.") from None
         if not isinstance(facts, dict) or facts.get("format") != FORMAT:

@@ -1,7 +1,8 @@
 """Results put into the memory of an input that is read for the last time.
 
 It lies in the caches already, and nothing is allocated. The numbers are the same: operations of one number each are
-carried out alike in place.
+carried out alike in place. What shares memory is not read off what operations say of themselves, for some do not say
+it: the graph is run once on tensors without numbers.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ import math
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch._subclasses import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-from nnexp.graph import aten, layout, root
+from nnexp.graph import aten, layout
 
 # Those that have no form that works in place have one that is told where to write.
 TOLD = {
@@ -24,37 +28,62 @@ COMMUTE = {aten.add.Tensor, aten.mul.Tensor}
 
 def reuse_memory(module: GraphModule) -> None:
     """Change, in place, a graph of `nnexp.graph`."""
-    graph = module.graph
-    last = _last_reads(graph)
-    for number, node in enumerate(graph.nodes):
+    try:
+        _find_memory(module)
+    except Exception:  # an operation that needs numbers
+        return
+    reuse = _Reuse(module.graph)
+    for number, node in enumerate(module.graph.nodes):
         for place, source in enumerate(node.args[:2]):
-            is_free = _can_hold(source, node) and last[root(source)] == number and _is_apart(source, node)
-            if is_free and _write_into(node, place):
-                last[root(source)] = last.pop(node, number)
+            if reuse.is_free(source, node, number) and _write_into(node, place):
+                reuse.join(node, source)
                 break
     module.recompile()
 
 
-def _last_reads(graph: Graph) -> dict[Any, float]:
-    """By whom what lies in a node's memory is last read: its number, or infinity for what is given back."""
-    last: dict[Any, float] = {}
-    for number, node in enumerate(graph.nodes):
-        for source in node.all_input_nodes:
-            last[root(source)] = math.inf if node.op == "output" else number
-    return last
+def _find_memory(module: GraphModule) -> None:
+    """Give the value of each node the memory that it has in a run."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    values = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
+    with mode:
+        inputs = [torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device=v.device) for v in values]
+    FakeTensorProp(module, mode).propagate_dont_convert_inputs(*inputs)
 
 
-def _can_hold(source: Any, node: Node) -> bool:
-    """Whether the result fits, into memory that is the graph's own."""
-    if not isinstance(source, Node) or root(source).op != "call_function":
-        return False
-    values = (source.meta.get("val"), node.meta.get("val"))
-    return all(isinstance(value, torch.Tensor) for value in values) and layout(source) == layout(node)
+class _Reuse:
+    """Which memory each node's result lies in, and by which node, counted through, it is last read."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.memory = {
+            node: value.untyped_storage()._cdata for node in graph.nodes if (value := _value(node)) is not None
+        }
+        self.given = {self.memory.get(node) for node in graph.nodes if node.op in ("placeholder", "get_attr")}
+        self.last: dict[Any, float] = {}
+        for number, node in enumerate(graph.nodes):
+            for source in node.all_input_nodes:
+                self.last[self.memory.get(source)] = math.inf if node.op == "output" else number
+
+    def is_free(self, source: Any, node: Node, number: int) -> bool:
+        """Whether the result of a node fits into the memory of an input, which is the graph's own and not read again,
+        nor in another order by another input.
+        """
+        if not isinstance(source, Node) or _value(source) is None or _value(node) is None:
+            return False
+        mine = self.memory[source]
+        others = [other for other in node.all_input_nodes if other is not source]
+        is_last = mine not in self.given and self.last[mine] == number
+        return is_last and layout(source) == layout(node) and all(self.memory.get(other) != mine for other in others)
+
+    def join(self, node: Node, source: Node) -> None:
+        """The result now lies there, and so do its views."""
+        mine, taken = self.memory[node], self.memory[source]
+        self.memory.update({other: taken for other, memory in self.memory.items() if memory == mine})
+        self.last[taken] = self.last.pop(mine, self.last[taken])
 
 
-def _is_apart(source: Node, node: Node) -> bool:
-    """Whether no other input reads the same memory in another order."""
-    return all(other is source or root(other) is not root(source) for other in node.all_input_nodes)
+def _value(node: Node) -> Tensor | None:
+    value = node.meta.get("val")
+    return value if isinstance(value, Tensor) else None
 
 
 def _write_into(node: Node, place: int) -> bool:

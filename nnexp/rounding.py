@@ -14,7 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 VECTORS = 128  # bytes of the two vectors that torch takes at a time, on the processors with the longest
-# Pointwise operations that round the same in every vector and in none.
+# Pointwise operations on real numbers that round the same in every vector and in none.
 EXACT = {
     "abs",
     "add",
@@ -76,4 +76,6 @@ def _is_inexact(node: Node) -> bool:
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or torch.Tag.pointwise not in target.tags:
         return False
-    return target.overloadpacket.__name__ not in EXACT
+    values = [each.meta.get("val") for each in (node, *node.all_input_nodes)]
+    is_complex = any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
+    return is_complex or target.overloadpacket.__name__ not in EXACT

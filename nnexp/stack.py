@@ -13,7 +13,7 @@ from nnexp.data import MOST_EVALUATED, metric_names, total
 from nnexp.draws import first_keys, keys
 from nnexp.errors import Diverged
 from nnexp.feed import Feed
-from nnexp.graph import function_of, simplify
+from nnexp.graph import function_of, reshapes_in_place, simplify
 from nnexp.kernels import is_compiled
 from nnexp.lane import Lane
 from nnexp.metrics import Rows
@@ -61,9 +61,10 @@ class Stack:
         if len(self.rows) % multiple:
             self._build(-(-len(self.rows) // multiple) * multiple)
             traced = self._trace()
-        simplify(traced)
-        turn_products(traced)
-        reuse_memory(traced)
+        if not reshapes_in_place(traced):
+            simplify(traced)
+            turn_products(traced)
+            reuse_memory(traced)
         names = [str(node.target) for node in traced.graph.nodes]
         self.is_compiled = any(name.startswith("nnexp.") for name in names) and is_compiled(self.weights.device)
         self.run = function_of(traced)
@@ -143,10 +144,12 @@ class Stack:
     def evaluate(self, split: str) -> dict[Lane, dict[str, float]]:
         """Metrics of a split, `<split>/<name>`, for each lane that is live."""
         parts = self.feed.evaluation([lane.splits[split] for lane in self.rows], self.first.data, MOST_EVALUATED)
+        before = [t.clone() for t in self.fixed.values()]
         with self.first.arithmetic():
-            sums = {
-                name: t.tolist() for name, t in total(self.stacked.measure(self.state, part) for part in parts).items()
-            }
+            measured = total(self.stacked.measure(self.state, part) for part in parts)
+        sums = {name: t.tolist() for name, t in measured.items()}
+        for mine, kept in zip(self.fixed.values(), before, strict=True):
+            mine.copy_(kept)  # a module may change a buffer in evaluation too
         names = metric_names(self.first.data)
         return {
             self.lanes[k]: {f"{split}/{name}": sums[name][k] / sums["count"][k] for name in names}

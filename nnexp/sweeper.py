@@ -134,6 +134,6 @@ def _label(job: Job, composer: Composer, swept: frozenset[str]) -> str:
             reference = parameters_of(composer.registry.get(kind, getattr(job, kind).name))[name].default
         if name == "seed":
             reference = job.settings.seed if kind in ("model", "trainer") else default[key]
-        if value != reference and key not in ("runs", "checkpoint_every", "device"):
+        if value != reference and key not in ("runs", "checkpoint_every", "device", "stack"):
             changed.append((key not in swept, f"{key if name == 'seed' and kind else name}={shown(value)}"))
     return label([text for _, text in sorted(changed, key=lambda item: item[0])])

@@ -255,9 +255,40 @@ CONVOLVES = """
     def middle(self, h):
         return h + self.norm(self.conv(h.unsqueeze(1))).relu().sum(1)
 """
+SHARES = """
+    def middle(self, h):
+        both = 1.2 * h
+        one, other = torch.unsafe_chunk(both, 2, -1)  # views that do not say so
+        late = both.tanh()
+        return torch.cat([one * other, one + other], -1) + late
+"""
+RESHAPES = """
+    def setup(self, value):
+        self.square = nn.Parameter(torch.eye(8) + 0.1 * torch.ones(8, 8).triu())
+
+    def middle(self, h):
+        turned = 1.0 * self.square
+        kept = turned.view(8, 8)
+        turned.t_()
+        return h.tanh() @ kept + 0.1 * h @ turned
+"""
+COUNTS_ALWAYS = """
+    def setup(self, value):
+        self.register_buffer("seen", torch.zeros(()))
+
+    def middle(self, h):
+        self.seen.add_(0.01)  # in evaluation too, from which training must not see it
+        return h.tanh() * (1 + self.seen) if self.training else h.tanh()
+"""
+COMPLEX = """
+    def middle(self, h):
+        z = torch.complex(*h.unflatten(-1, (2, 4)).unbind(-2))
+        z = z * (z + 1)
+        return torch.cat([z.abs(), torch.view_as_real(z).flatten(-2)[..., :4]], -1).tanh()
+"""
 
 
-@pytest.mark.parametrize("methods", [SCALAR, ASSIGNS, CONVOLVES], ids=["scalar", "assigns", "convolves"])
+@pytest.mark.parametrize("methods", [SCALAR, ASSIGNS, CONVOLVES, SHARES, RESHAPES, COUNTS_ALWAYS, COMPLEX])
 def test_a_module_of_many_ways_is_the_same_in_every_stack_and_near_the_run_alone(sweep, methods: str) -> None:
     job = ["precision=64", "trainer=sgd"]
     runs = sweep(methods, *job, "seed=range(5)")

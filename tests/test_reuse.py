@@ -8,6 +8,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from nnexp.graph import function_of, simplify
 from nnexp.reuse import reuse_memory
 
+CONSTANT = torch.arange(16.0)
+
 
 def _reused(function, *inputs: Tensor) -> list[str]:
     """The names of the operations; they give the same bits twice, and leave their inputs as they are."""
@@ -55,6 +57,9 @@ def test_a_result_takes_the_place_of_what_is_read_for_the_last_time(function, na
         lambda x, y: ((x @ y)[:1] + y,),  # larger
         lambda x, y: ((x @ y) > 0,),  # of another type
         lambda x, y: (torch.where(x > 0, x @ y, y),),  # there is none that works in place
+        lambda x, y: ((p := torch.unsafe_chunk(z := x @ y, 2))[0] + z.tanh()[:2] * p[1],),  # views that do not say so
+        lambda x, y: (CONSTANT.view(4, 4).neg(), x),  # what every step reads
+        lambda x, y: ((z := x @ y).real.exp() + torch.view_as_real(torch.complex(z, z))[..., 1],),
     ],
 )
 def test_what_is_still_read_stays(function):

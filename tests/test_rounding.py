@@ -17,6 +17,8 @@ from nnexp.rounding import EXACT, VECTORS, row_multiple
         (lambda x: x.sigmoid(), (3, 5, 7), 32),
         (lambda x: x.sigmoid().double().sigmoid(), (3, 4), 8),
         (lambda x: (x + x) * x.relu(), (3, 5, 7), 1),
+        (lambda x: torch.view_as_real(torch.complex(x, x) * 2), (3, 8), 2),  # 8 bytes a number
+        (lambda x: torch.complex(x, x).abs(), (3, 8), 4),
         (lambda x: torch.bmm(x, x.transpose(1, 2)).sum(1), (3, 5, 7), 1),
     ],
 )

@@ -7,4 +7,7 @@ The bare loop is plain PyTorch: no Lightning, no DataLoader, the fused optimiser
 norm kept on the device, nothing evaluated and nothing written; imports excluded. Ours is timed from the first update
 to the last sealed run directory, everything written, evaluated once at the end. A sweep of bare or Lightning loops
 takes hours, and their cost per update is constant: fewer are timed and scaled, and the table says from how many.
+
+A bar is what a ratio must reach for the claims of this project to hold. It is shown where a sweep has the 64 jobs that
+it was set for; with fewer, or few updates, what a sweep costs once weighs more.
 """

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 
 import nnexp.bench
-from nnexp.bench.cases import CASES
+from nnexp.bench.cases import CASES, JOBS
 
 PARTS = {
     "a": "one run: ours, a bare loop, Lightning",
@@ -53,8 +53,8 @@ def parser() -> argparse.ArgumentParser:
     add = result.add_argument
     add("--part", type=names(list(PARTS)), default=["a"], help="which parts, separated by commas; a if not given")
     add("--cases", type=names(list(CASES)), help="which cases; all in b and cold, an MLP and an LSTM in a and c")
-    add("--jobs", type=int, default=64, help="jobs of a sweep (b, cold)")
-    add("--steps", type=int, help="updates of each of our jobs (a: 20000, b: 500 to 20000 by case, c: 200)")
+    add("--jobs", type=int, default=JOBS, help="jobs of a sweep (b, cold)")
+    add("--steps", type=int, help="updates of each of our jobs (a: 20000, b: 2000 to 20000 by case, c: 200)")
     add("--rounds", type=int, default=5, help="interleaved rounds (a, b, d)")
     add("--loop-jobs", type=int, default=2, help="bare loops, solo runs and runs of the peer that are timed (b, cold)")
     add("--loop-steps", type=int, default=2000, help="updates of each of these (b, cold)")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from nnexp.bench.cases import CASES, LIGHTNING
+from nnexp.bench.cases import CASES, JOBS, LIGHTNING
 from nnexp.bench.peer import peer
 from nnexp.bench.report import Measurement
 from nnexp.bench.ways import bare, lightning, make_jobs, train
@@ -17,7 +17,8 @@ from nnexp.registry import Registry
 
 def sweep(name: str, steps: int, options: argparse.Namespace, registry: Registry) -> Iterator[Measurement]:
     """Seconds of each way for the whole sweep, and how many times ours is faster."""
-    bars = {"bare": CASES[name].bar, "Lightning": LIGHTNING * CASES[name].bar}
+    bar = CASES[name].bar if options.jobs == JOBS else None
+    bars = {"bare": bar, "Lightning": bar and LIGHTNING * bar}
     rounds = [measure_round(name, steps, number, options, registry) for number in range(options.rounds)]
     ratio = "{way} / ours"
     yield from compared(

@@ -98,9 +98,9 @@ template <class T> struct Lanes {
 
     void forward(long row) const {
         get((const T*)p.qkv, 3 * E, row, qkv);
-        each(row, [&](long i, long count, Mask<T> end, Part<T> q, Part<T> k, Part<T> v, Part<T> y, Part<T> w, auto) {
-            weigh(w, q.at(i), k, count, end, scale);
-            mix(y.at(i), w, v, count);
+        each(row, [&](const Query& at) {
+            weigh(weights(at, weight), part(at, qkv, 3, 0).at(at.i), part(at, qkv, 3, 1), at.count, at.end, scale);
+            mix(part(at, mixed, 1, 0).at(at.i), weights(at, weight), part(at, qkv, 3, 2), at.count);
         });
         give((T*)p.mixed, E, row, mixed);
     }
@@ -109,34 +109,41 @@ template <class T> struct Lanes {
         get((const T*)p.qkv, 3 * E, row, qkv);
         get((const T*)p.grad, E, row, mixed);
         std::memset(dqkv, 0, N * 3 * E * PARTS * BYTES);
-        each(row, [&](long i, long count, Mask<T> end, Part<T> q, Part<T> k, Part<T> v, Part<T> grad, Part<T> w, auto of) {
-            const Part<T> dw = of(d, 1, 0);
-            weigh(w, q.at(i), k, count, end, scale);
-            dots(dw, grad.at(i), v, count);
-            add(of(dqkv, 3 * E, 2 * E), w, grad.at(i), count);
+        each(row, [&](const Query& at) {
+            const Part<T> q = part(at, qkv, 3, 0).at(at.i), k = part(at, qkv, 3, 1), v = part(at, qkv, 3, 2);
+            const Part<T> grad = part(at, mixed, 1, 0).at(at.i), w = weights(at, weight), dw = weights(at, d);
+            weigh(w, q, k, at.count, at.end, scale);
+            dots(dw, grad, v, at.count);
+            add(part(at, dqkv, 3, 2), w, grad, at.count);
             Vec<T> mean = {};
-            for (long j = 0; j < count; j++) mean += w(j, 0) * dw(j, 0);
-            for (long j = 0; j < count; j++) dw(j, 0) = w(j, 0) * (dw(j, 0) - mean) * scale;
-            mix(of(dqkv, 3 * E, 0).at(i), dw, k, count);
-            add(of(dqkv, 3 * E, E), dw, q.at(i), count);
+            for (long j = 0; j < at.count; j++) mean += w(j, 0) * dw(j, 0);
+            for (long j = 0; j < at.count; j++) dw(j, 0) = w(j, 0) * (dw(j, 0) - mean) * scale;
+            mix(part(at, dqkv, 3, 0).at(at.i), dw, k, at.count);
+            add(part(at, dqkv, 3, 1), dw, q, at.count);
         });
         give((T*)p.dqkv, 3 * E, row, dqkv);
     }
 
-    // For each head, query and vector of rows: how many keys it reads, and where the padding of each row begins.
+    // A query of one head and vector of rows, the keys that it reads, and where the padding of each row begins.
+    struct Query {
+        long head, i, count;
+        int vector;
+        Mask<T> end;
+    };
+
+    // Which of `all` arrays of a position: query, key, value.
+    Part<T> part(const Query& at, Vec<T>* x, long all, long which) const {
+        return {x + (which * E + at.head * D) * PARTS + at.vector, all * E, D};
+    }
+    Part<T> weights(const Query& at, Vec<T>* x) const { return {x + at.vector, 1, 1}; }
+
     template <class F> void each(long row, F f) const {
         Mask<T> ends[PARTS];
         constexpr int L = BYTES / sizeof(T);
         for (long r = 0; r < ROWS<T>; r++) ends[r / L][r % L] = p.lengths && r < in_block(row) ? p.lengths[row + r] : N;
         for (long head = 0; head < p.heads; head++)
-            for (int part = 0; part < PARTS; part++) {
-                auto of = [&](Vec<T>* x, long gap, long from) {
-                    return Part<T>{x + (from + (gap > 1 ? head * D : 0)) * PARTS + part, gap, D};
-                };
-                for (long i = 0; i < N; i++)
-                    f(i, p.is_causal ? i + 1 : N, ends[part], of(qkv, 3 * E, 0), of(qkv, 3 * E, E), of(qkv, 3 * E, 2 * E),
-                      of(mixed, E, 0), of(weight, 1, 0), of);
-            }
+            for (int v = 0; v < PARTS; v++)
+                for (long i = 0; i < N; i++) f(Query{head, i, p.is_causal ? i + 1 : N, v, ends[v]});
     }
 
     void get(const T* x, long width, long row, Vec<T>* to) const {
