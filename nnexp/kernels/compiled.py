@@ -21,7 +21,11 @@ POINTERS = (
 class Problem(ctypes.Structure):
     """The struct of the same name in recurrent.cpp."""
 
-    _fields_ = [(name, ctypes.c_int64) for name in INTEGERS] + [(name, ctypes.c_void_p) for name in POINTERS]
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in INTEGERS),
+        ("gaps", ctypes.c_int64 * 4),
+        *((name, ctypes.c_void_p) for name in POINTERS),
+    ]
 
 
 def kept_size(layer: Layer) -> int:
@@ -40,7 +44,7 @@ def forward(layer: Layer, kept: Tensor) -> Tensor:
 
 def backward(layer: Layer, kept: Tensor, grad: Tensor, needs_x: bool) -> Gradients:
     """Gradients of x and of the weights, from that of the states."""
-    grads = [None if w is None else torch.zeros_like(w) for w in (layer.x if needs_x else None, *layer.weights)]
+    grads = [None if w is None else w.new_zeros(w.shape) for w in (layer.x if needs_x else None, *layer.weights)]
     _call(layer, True, [None, kept, grad, *grads])
     return grads
 
@@ -53,6 +57,7 @@ def _call(layer: Layer, is_backward: bool, more: list[Tensor | None]) -> None:
         layer.x.dtype == torch.float64,
         layer.reverse,
         layer.whole,
+        (ctypes.c_int64 * 4)(*(0 if w is None else w.stride(0) for w in layer.weights)),
         *(None if tensor is None else tensor.data_ptr() for tensor in tensors),
     )
     compiled, _ = library()

@@ -14,7 +14,7 @@ Gradients = list[Tensor | None]
 
 @dataclass(frozen=True)
 class Layer:
-    """One direction of one layer, of K lanes; every tensor is contiguous.
+    """One direction of one layer, of K lanes; every tensor is contiguous, a weight at least in each lane.
 
     Args:
         x: (K, B, T, C).

@@ -42,8 +42,9 @@ def recurrent(
 def _layer(*arguments: Any) -> tuple[Layer, bool]:
     """The layer, and whether its lane axis had to be made."""
     is_alone = arguments[0].dim() == 3
-    given = (t.unsqueeze(0) if is_alone and t is not None else t for t in arguments[:6])
-    tensors: list[Any] = [None if t is None else t.contiguous() for t in given]
+    x, *weights, lengths = [t.unsqueeze(0) if is_alone and t is not None else t for t in arguments[:6]]
+    weights = [w if w is None or w[0].is_contiguous() else w.contiguous() for w in weights]
+    tensors: list[Any] = [x.contiguous(), *weights, None if lengths is None else lengths.contiguous()]
     return Layer(*tensors, *arguments[6:]), is_alone
 
 
@@ -99,7 +100,7 @@ def _fake(*arguments: Any) -> tuple[Tensor, Tensor]:
 
 def _fake_backward(grad: Tensor, kept: Tensor, *arguments: Any) -> list[Tensor]:
     weights = [t for t in arguments[1:5] if t is not None]
-    return [torch.empty_like(t) for t in ([arguments[0]] if arguments[-1] else []) + weights]
+    return [t.new_empty(t.shape) for t in ([arguments[0]] if arguments[-1] else []) + weights]
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

@@ -66,6 +66,7 @@ inline void retreat(const Vec<T>* at, Mask<T> ok, Vec<T> h, Vec<T> c, Vec<T> ben
 
 extern "C" struct Problem {
     int64_t lanes, rows, positions, channels, units, mode, is_double, is_reverse, is_whole;
+    int64_t gaps[4];                                 // numbers from lane to lane in w_ih, w_hh, b_ih, b_hh
     const int64_t* lengths;                          // (K, B) or null
     const void *x, *w_ih, *w_hh, *b_ih, *b_hh;       // (K, B, T, C), (K, GH, C), (K, GH, H), (K, GH) or null
     void *states, *kept;                             // (K, B, T, H) or the last (K, B, H); see Lane::kept
@@ -80,8 +81,8 @@ template <class T, int MODE> struct Lane {
     const long lane, B = p.rows, N = p.positions, C = p.channels, H = p.units;
     // From position to position: odd numbers of rows, lest all fall into the same few places of the caches.
     const long n = H * PARTS, gap = (H | 1) * PARTS, x_gap = ((C + 1) | 1) * PARTS, d_gap = (S * H | 1) * PARTS;
-    const T *x = of(p.x, B * N * C), *w_ih = of(p.w_ih, G * H * C), *w_hh = of(p.w_hh, G * H * H);
-    const T *b_ih = of(p.b_ih, G * H), *b_hh = of(p.b_hh, G * H);
+    const T *x = of(p.x, B * N * C), *w_ih = of(p.w_ih, p.gaps[0]), *w_hh = of(p.w_hh, p.gaps[1]);
+    const T *b_ih = of(p.b_ih, p.gaps[2]), *b_hh = of(p.b_hh, p.gaps[3]);
 
     const T* of(const void* all, long size) const { return all ? (const T*)all + lane * size : nullptr; }
     T* of(void* all, long size) const { return all ? (T*)all + lane * size : nullptr; }

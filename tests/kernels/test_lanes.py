@@ -53,6 +53,22 @@ def test_numbers_do_not_depend_on_where_memory_is_aligned(kernel, mode, dtype):
         assert _equal(with_gradients(states, grad_moved, inputs[0], *inputs[1]), first), by
 
 
+@every_mode
+def test_numbers_do_not_depend_on_the_gap_between_lanes(kernel, mode):
+    x, weights = drawn(mode, 3, 32, 4, 2, 7)
+    grad = torch.randn_like(recurrent(x, *weights, None, mode, False, True))
+    first = ours(x, weights, grad, mode, False, True)
+    sizes = [w[0].numel() for w in weights]
+    rows = torch.cat([w.flatten(1) for w in weights] + [torch.zeros(3, 5)], dim=1)
+    views = [part.view(w.shape) for part, w in zip(rows[:, :-5].split(sizes, dim=1), weights, strict=True)]
+    assert not views[0].is_contiguous()
+    states = recurrent(x.requires_grad_(), *(view.requires_grad_() for view in views), None, mode, False, True)
+    assert _equal(with_gradients(states, grad, x, *views), first)
+    shared = [w[:1].expand_as(w) for w in weights]
+    of_one = recurrent(x[:1].expand_as(x), *shared, None, mode, False, True)
+    assert _equal([of_one[k] for k in range(3)], [first[0][0]] * 3)
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @every_mode
 def test_a_lane_that_is_not_finite_leaves_the_others_as_they_are(kernel, mode, bad):
