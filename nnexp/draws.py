@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -80,22 +81,15 @@ class Draws(TorchFunctionMode):
         p: float = 0.5,
         training: bool = True,
         inplace: bool = False,
+        *,
+        channels: bool = False,
     ) -> Tensor:
-        return self._dropped(input, input.shape, p) if training and p else input
-
-    def channel_dropout(
-        self,
-        input: Tensor,  # noqa: A002  # torch's name
-        p: float = 0.5,
-        training: bool = True,
-        inplace: bool = False,
-    ) -> Tensor:
-        """Of whole channels (B, C, ...)."""
-        return self._dropped(input, (*input.shape[:2], *[1] * (input.dim() - 2)), p) if training and p else input
-
-    def _dropped(self, x: Tensor, shape: Iterable[int], p: float) -> Tensor:
+        """Of single numbers, or of whole channels (B, C, ...)."""
+        if not training or not p:
+            return input
+        shape = (*input.shape[:2], *[1] * (input.dim() - 2)) if channels else input.shape
         is_kept = self.uniform(shape, torch.float32) >= p
-        return torch.where(is_kept, x / (1 - p), torch.zeros_like(x)) if p < 1 else torch.zeros_like(x)
+        return torch.where(is_kept, input / (1 - p), torch.zeros_like(input)) if p < 1 else torch.zeros_like(input)
 
     def rand_like(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         return self.uniform(x.shape, dtype or x.dtype)
@@ -109,9 +103,9 @@ class Draws(TorchFunctionMode):
 DRAWN: dict[Any, Callable[..., Tensor]] = {
     torch.dropout: Draws.dropout,
     functional.dropout: Draws.dropout,
-    functional.dropout1d: Draws.channel_dropout,
-    functional.dropout2d: Draws.channel_dropout,
-    functional.dropout3d: Draws.channel_dropout,
+    functional.dropout1d: partial(Draws.dropout, channels=True),
+    functional.dropout2d: partial(Draws.dropout, channels=True),
+    functional.dropout3d: partial(Draws.dropout, channels=True),
     torch.rand_like: Draws.rand_like,
     torch.randn_like: Draws.randn_like,
 }
