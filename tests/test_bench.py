@@ -95,7 +95,7 @@ def test_a_sweep_is_compared_with_loops_scaled_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], has_bar: bool
 ) -> None:
     if has_bar:
-        monkeypatch.setattr("nnexp.bench.sweep.JOBS", 2)
+        monkeypatch.setattr("nnexp.bench.cases.JOBS", 2)
     found = {row["what"]: row for row in rows_of(["--part", "b", "--steps", "30"], tmp_path)}
     for way in ("one by one", "bare", "Lightning"):
         took, ours = float(found[f"{way}, 30 steps"]["median"]), float(found["ours, 30 steps"]["median"])

@@ -53,6 +53,11 @@ CASES = {
 }
 
 
+def bars_of(bar: float | None, jobs: int) -> dict[str, float]:
+    """By how many times ours must be faster than each way, from what it is for bare loops; of JOBS jobs alone."""
+    return {} if bar is None or jobs != JOBS else {"bare": bar, "Lightning": LIGHTNING * bar}
+
+
 def compiler() -> str | None:
     """The C++ compiler that kernels are built with here, if there is one."""
     try:

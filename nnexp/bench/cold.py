@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nnexp.bench.cases import CASES, JOBS, LIGHTNING
+from nnexp.bench.cases import CASES, bars_of
 from nnexp.bench.environment import no_caches
 from nnexp.bench.report import Measurement
 from nnexp.bench.sweep import Round, bare_rate, compared, lightning_rate, scaling
@@ -22,8 +22,7 @@ from nnexp.registry import Registry
 
 def cold(name: str, steps: int, options: argparse.Namespace, registry: Registry) -> Iterator[Measurement]:
     """Seconds from start to exit, and how many times ours is faster."""
-    bar = CASES[name].cold.get(steps) if options.jobs == JOBS else None
-    bars = {"bare": bar, "Lightning": bar and LIGHTNING * bar}
+    bars = bars_of(CASES[name].cold.get(steps), options.jobs)
     rounds = [measure_round(name, steps, number, options, registry) for number in range(options.cold_rounds)]
     ratio = f"{{way}} / ours, {steps} steps"
 

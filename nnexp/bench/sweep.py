@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from nnexp.bench.cases import CASES, JOBS, LIGHTNING
+from nnexp.bench.cases import CASES, bars_of
 from nnexp.bench.peer import peer
 from nnexp.bench.report import Measurement
 from nnexp.bench.ways import bare, lightning, make_jobs, train
@@ -17,8 +17,7 @@ from nnexp.registry import Registry
 
 def sweep(name: str, steps: int, options: argparse.Namespace, registry: Registry) -> Iterator[Measurement]:
     """Seconds of each way for the whole sweep, and how many times ours is faster."""
-    bar = CASES[name].bar if options.jobs == JOBS else None
-    bars = {"bare": bar, "Lightning": bar and LIGHTNING * bar}
+    bars = bars_of(CASES[name].bar, options.jobs)
     rounds = [measure_round(name, steps, number, options, registry) for number in range(options.rounds)]
     ratio = "{way} / ours"
     yield from compared(
@@ -33,7 +32,7 @@ def compared(
     rounds: Sequence[Round],
     steps: int,
     ratio: str,
-    bars: Mapping[str, float | None],
+    bars: Mapping[str, float],
     scaled: Callable[[str], str],
     **facts: Any,
 ) -> Iterator[Measurement]:
