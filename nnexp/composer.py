@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -16,12 +16,23 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.plugins import Plugins
 from hydra.errors import MissingConfigException
 
+from nnexp.command import command_schema, nested, take_command
 from nnexp.config import GROUPS, parameters_of, settings_schema
 from nnexp.configfile import ConfigFile, one_line, plain_values
 from nnexp.errors import ConfigError, cut, hint
 from nnexp.registry import KINDS, Registry, conf_dir
 
 Choices = tuple[tuple[str, str | None], ...]
+
+
+class Base(NamedTuple):
+    """A combination of choices, composed: plain unresolved values of its jobs, the parameters of its sweep, and the
+    keys of the command that its files give.
+    """
+
+    config: dict[str, Any]
+    params: dict[str, Any]
+    command: dict[str, Any]
 
 
 def store_schemas(registry: Registry) -> None:
@@ -32,7 +43,8 @@ def store_schemas(registry: Registry) -> None:
         for name in registry.names(kind):
             parameters = parameters_of(registry.get(kind, name))
             store.store(name, {"name": name} | {k: p.default for k, p in parameters.items()}, group=kind)
-    store.store("settings", {key: parameter.default for key, parameter in settings_schema().items()})
+    settings = {key: parameter.default for key, parameter in settings_schema().items()}
+    store.store("settings", settings | nested(command_schema()))
 
 
 @contextmanager
@@ -59,7 +71,7 @@ class Composer:
         self.registry = registry
         self.config_name = config_name
         self.folders = (*searchpath, str(conf_dir().resolve()))
-        self.composed: dict[Choices, tuple[dict[str, Any], dict[str, Any]]] = {}
+        self.composed: dict[Choices, Base] = {}
         self.known: dict[str, list[str]] = {}
 
     @contextmanager
@@ -85,15 +97,15 @@ class Composer:
             self.known[group] = sorted({*found, *(self.registry.names(group) if group in KINDS else [])})
         return self.known[group]
 
-    def base(self, choices: Choices) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Plain unresolved values of a combination of choices, and the parameters of its sweep."""
+    def base(self, choices: Choices) -> Base:
+        """A combination of choices."""
         if choices not in self.composed:
             where = " ".join(f"{group}={name}" for group, name in choices) or f"config '{self.config_name}'"
             with config_errors(where):
                 self.composed[choices] = self._compose(choices, where)
         return self.composed[choices]
 
-    def _compose(self, choices: Choices, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _compose(self, choices: Choices, where: str) -> Base:
         overrides = [f"~{group}" if name is None else f"{group}={quoted(name)}" for group, name in choices]
         try:
             config = compose(self.config_name, overrides, return_hydra_config=True)
@@ -107,7 +119,7 @@ class Composer:
         if "experiment" in plain:
             advice = "It is chosen on the command line; a file of one begins with '# @package _global_'"
             raise ConfigError(f"{where}: experiment: a file cannot hold this key. {advice}.")
-        return plain, params
+        return Base(plain, params, take_command(plain))
 
     def _explain(self, error: MissingConfigException, where: str) -> None:
         """Raise a ConfigError with the nearest name where a file chooses what there is not."""

@@ -8,38 +8,80 @@ and lets `+key` and `++key` be checked as strictly as `key`.
 from __future__ import annotations
 
 import copy
-import itertools
-import math
 import warnings
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hydra.core.override_parser.types import Transformer
 from omegaconf import OmegaConf
 
-from nnexp.axes import LIMIT, Axis, make_axes, sweep_axes
+from nnexp.axes import Axis, make_axes, sweep_axes
+from nnexp.command import Command, command_schema, is_command_key, make_command
 from nnexp.composer import Choices, Composer, config_errors
 from nnexp.config import GROUPS, Job, chosen, known_keys, make_job, parameters_of, shown, unknown_key
 from nnexp.configfile import plain_values
 from nnexp.create import label
 from nnexp.errors import ConfigError, cut
-from nnexp.registry import KINDS, Registry
+from nnexp.points import Point, points, repeated
+from nnexp.registry import KINDS, Plugin, Registry
 
 SHOWN = 20  # errors of a sweep
 
 
-def compose_jobs(
+@dataclass(frozen=True)
+class Composed:
+    """What a command describes.
+
+    Args:
+        jobs: one for each valid point.
+        invalid: the points that are no jobs, with the reason.
+        notes: what a reader of the plan should know.
+    """
+
+    jobs: list[Job]
+    command: Command
+    invalid: list[tuple[str, str]]
+    notes: list[str]
+
+    def check(self) -> None:
+        """Raises ConfigError, naming every bad point, unless these are to be left out and there are others."""
+        if self.invalid and not (self.command.skip_invalid and self.jobs):
+            advice = ["sweep.skip_invalid=true trains the others."] if self.jobs else []
+            raise ConfigError("\n".join([*told(self.invalid, is_all=not self.jobs), *advice]))
+
+
+def told(invalid: list[tuple[str, str]], is_all: bool) -> list[str]:
+    """A line for each bad point; one where all points are wrong in the same way."""
+    reasons = {reason: None for _, reason in invalid}
+    if is_all and len(reasons) == 1:
+        return list(reasons)
+    lines = [f"{point}: {reason}" if point else reason for point, reason in invalid[:SHOWN]]
+    return [*lines, f"and {len(invalid) - SHOWN} errors more."] if len(invalid) > SHOWN else lines
+
+
+def compose_jobs(overrides: list[str], registry: Registry, **more: Any) -> list[Job]:
+    """The jobs that the overrides describe; see `compose`. Raises ConfigError, naming every bad point."""
+    composed = compose(overrides, registry, **more)
+    composed.check()
+    for note in composed.notes:
+        warnings.warn(note, stacklevel=2)
+    return composed.jobs
+
+
+def compose(
     overrides: list[str],
     registry: Registry,
     *,
     multirun: bool = False,
     config_name: str = "config",
     searchpath: tuple[str, ...] = (),
-) -> list[Job]:
-    """The jobs that the overrides describe: one, or with `multirun` one for each point of the sweep.
+) -> Composed:
+    """The jobs that the overrides describe, one, or with `multirun` one for each point of the sweep.
 
-    Raises ConfigError, naming every bad point, before anything is trained.
+    Raises ConfigError where it cannot be said what the points are.
     """
+    notes = []
     with Composer(registry, config_name, searchpath).open() as composer:
         axes = make_axes(overrides, composer, multirun=multirun)
         own = _experiment_axes(axes, composer)
@@ -47,43 +89,101 @@ def compose_jobs(
             axes = [*own, *axes]
         elif own:
             keys = ", ".join(axis.key for axis in own)
-            warnings.warn(
-                f"the experiment is a sweep over {keys}. This is one point of it; -m trains all.", stacklevel=2
-            )
-        return _jobs(axes, composer)
+            notes.append(f"the experiment is a sweep over {keys}. This is one point of it; -m trains all.")
+        command = _command([axis for axis in axes if is_command_key(axis.key)], composer, _experiment(axes))
+        axes = [axis for axis in axes if not is_command_key(axis.key)]
+        if multirun:
+            seed = composer.base(_experiment(axes)).config.get("seed", 0)
+            axes = repeated(axes, command.repeats, seed)
+        return _Points(axes, command, composer, notes).composed()
 
 
-def _jobs(axes: list[Axis], composer: Composer) -> list[Job]:
-    """A job for each point. Raises ConfigError with all that is wrong with them."""
-    swept = frozenset(axis.key for axis in axes if len(axis.values) > 1)
-    if math.prod(len(axis.values) for axis in axes) > LIMIT:
-        sizes = ", ".join(f"{axis.key} ({len(axis.values)})" for axis in axes if axis.key in swept)
-        raise ConfigError(f"the sweep over {cut(sizes)} has more than {LIMIT} points. Give fewer values.")
-    jobs = []
-    errors: dict[str, None] = {}  # in their order, each once
-    for point in itertools.product(*(axis.values for axis in axes)):
-        try:
-            jobs.append(_job(dict(zip((a.key for a in axes), point, strict=True)), composer, swept))
-        except ConfigError as error:
-            errors[str(error)] = None
-    if errors:
-        more = [f"and {len(errors) - SHOWN} errors more."] if len(errors) > SHOWN else []
-        raise ConfigError("\n".join([*itertools.islice(errors, SHOWN), *more]))
-    return jobs
+def _command(axes: list[Axis], composer: Composer, experiment: Choices) -> Command:
+    """What the command line asks of all jobs together, or else the files that were chosen."""
+    for axis in axes:
+        if len(axis.values) > 1:
+            raise ConfigError(f"{axis.key} is of the whole sweep, so it has one value. Give one.")
+    given = {axis.key: axis.values[0] for axis in axes}
+    return make_command(composer.base(experiment).command | given)
+
+
+class _Points:
+    """Points on their way to jobs."""
+
+    def __init__(self, axes: list[Axis], command: Command, composer: Composer, notes: list[str]) -> None:
+        self.command, self.composer, self.notes = command, composer, notes
+        self.points = list(points(axes, command, composer))
+        self.swept = frozenset(axis.key for axis in axes if len(axis.values) > 1)
+        self.known: dict[Choices, frozenset[str]] = {}
+        self.anywhere = frozenset[str]().union(*map(self._known, {_choices(point): None for point in self.points}))
+
+    def _known(self, choices: Choices) -> frozenset[str]:
+        """The keys that a combination of choices has; none where it is no valid one."""
+        if choices not in self.known:
+            try:
+                plugins = _plugins(choices, self.composer)
+                self.known[choices] = frozenset(known_keys(plugins))
+            except ConfigError:
+                self.known[choices] = frozenset()
+        return self.known[choices]
+
+    def composed(self) -> Composed:
+        jobs, invalid, seen = [], [], set()
+        lacking: dict[tuple[str, ...], Counter[bool]] = {}
+        for point in self.points:
+            own, lacked = self._reduced(point)
+            if lacked:
+                name = repr(own)
+                lacking.setdefault(lacked, Counter())[name not in seen] += 1
+                if name in seen:
+                    continue
+                seen.add(name)
+            try:
+                jobs.append(_job(own, self.composer, self.swept))
+            except ConfigError as error:
+                invalid.append((self._name(point), str(error)))
+        self.notes += [_lack(lacked, count[True], count.total()) for lacked, count in lacking.items()]
+        return Composed(jobs, self.command, invalid, self.notes)
+
+    def _reduced(self, point: Point) -> tuple[Point, tuple[str, ...]]:
+        """A point without the keys that its plugins do not have, and other plugins of the sweep do; and these."""
+        known = self._known(_choices(point))
+        lacked = [key for key in point if key not in GROUPS and key not in known and key in self.anywhere]
+        if not known or not lacked:
+            return point, ()
+        own = {key: value for key, value in point.items() if key not in lacked}
+        plugins = _plugins(_choices(point), self.composer)
+        kinds = dict.fromkeys(key.partition(".")[0] for key in lacked)
+        return own, (*(f"{kind}={plugins[kind].name}" for kind in kinds), *lacked)
+
+    def _name(self, point: Point) -> str:
+        return cut(" ".join(f"{key}={_text(value)}" for key, value in point.items() if key in self.swept))
+
+
+def _lack(lacked: tuple[str, ...], num_jobs: int, num_points: int) -> str:
+    names = ", ".join(text for text in lacked if "=" in text)
+    keys = " and ".join(text for text in lacked if "=" not in text)
+    counts = f"{num_points} points are {num_jobs} job{'s'[: num_jobs > 1]}"
+    return f"{names} has no {keys}: " + (counts if num_jobs < num_points else "it goes without")
+
+
+def _experiment(axes: list[Axis]) -> Choices:
+    """The experiment that is chosen, where it is one."""
+    chosen_ones = [value for axis in axes if axis.key == "experiment" for value in axis.values]
+    return (("experiment", chosen_ones[0]),) if len(chosen_ones) == 1 else ()
 
 
 def _experiment_axes(axes: list[Axis], composer: Composer) -> list[Axis]:
     """The sweep that the chosen experiment names, less the keys that the command line gives."""
-    experiments = [value for axis in axes if axis.key == "experiment" for value in axis.values]
-    if len(experiments) != 1:
+    choices = _experiment(axes)
+    if not choices:
         return []
-    composer.check_choice("experiment", experiments[0])
-    _, params = composer.base(_choices({"experiment": experiments[0]}))
+    composer.check_choice(*choices[0])
     given = {axis.key for axis in axes}
     try:
-        own = sweep_axes(params, composer)
+        own = sweep_axes(composer.base(choices).params, composer)
     except ConfigError as error:
-        raise ConfigError(f"experiment={experiments[0]}: {error}") from None
+        raise ConfigError(f"experiment={choices[0][1]}: {error}") from None
     return [axis for axis in own if axis.key not in given]
 
 
@@ -91,22 +191,33 @@ def _choices(point: dict[str, Any]) -> Choices:
     return tuple((key, value) for key, value in point.items() if key in GROUPS)
 
 
-def _job(point: dict[str, Any], composer: Composer, swept: frozenset[str]) -> Job:
+def _plugins(choices: Choices, composer: Composer) -> dict[str, Plugin]:
+    """The plugins of a combination of choices. Raises ConfigError where one is not there."""
+    for group, name in choices:
+        composer.check_choice(group, name)
+    return chosen(composer.base(choices).config, composer.registry)
+
+
+def _job(point: Point, composer: Composer, swept: frozenset[str]) -> Job:
     registry = composer.registry
-    for group in GROUPS:
-        if group in point:
-            composer.check_choice(group, point[group])
-    base, _ = composer.base(_choices(point))
-    plugins = chosen(base, registry)
+    plugins = _plugins(_choices(point), composer)
     values = {key: value for key, value in point.items() if key not in GROUPS}
     known = known_keys(plugins)
     for key in values:
         if key not in known:
+            if f"sweep.{key}" in command_schema():
+                raise ConfigError(f"{key}: there is no such key. Did you mean 'sweep.{key}'?")
             raise unknown_key(key, plugins, registry)
     experiment = point.get("experiment") or "default"
-    texts = tuple(f"{key}={Transformer.str(value)}" for key, value in point.items())
+    texts = tuple(f"{key}={_text(value)}" for key, value in point.items())
+    base = composer.base(_choices(point)).config
     job = make_job(_apply(base, values), registry, experiment=str(experiment), overrides=texts)
     return replace(job, label=_label(job, composer, swept))
+
+
+def _text(value: Any) -> str:
+    """A value as it is typed."""
+    return str(Transformer.str(value))
 
 
 def _apply(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -124,7 +235,7 @@ def _apply(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
 def _label(job: Job, composer: Composer, swept: frozenset[str]) -> str:
     """What the job changes from its experiment's own defaults, swept keys first, as a directory name."""
     choices: Choices = () if job.experiment == "default" else (("experiment", job.experiment),)
-    default = make_job(_apply(composer.base(choices)[0], {}), composer.registry).flat()
+    default = make_job(_apply(composer.base(choices).config, {}), composer.registry).flat()
     same = {kind for kind in KINDS if default[kind] == getattr(job, kind).name}
     changed = []
     for key, value in job.flat().items():

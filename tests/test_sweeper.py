@@ -65,11 +65,23 @@ def test_of_one_key_given_twice_the_last_counts(sweep):
     ("overrides", "lines"),
     [
         (
-            ["model.hidden_size=-1,4,-2", "model.forget_bias=1,x"],
-            ["hidden_size: expected int >= 1, got -1", "forget_bias: .*got 'x'", "hidden_size: .*got -2"],
+            ["model.hidden_size=-1,4", "model.forget_bias=1,x"],
+            [
+                "^model.hidden_size=-1 model.forget_bias=1: model.hidden_size: expected int >= 1, got -1",
+                "^model.hidden_size=-1 model.forget_bias=x: model.hidden_size: expected int >= 1, got -1",
+                "^model.hidden_size=4 model.forget_bias=x: model.forget_bias: .*got 'x'",
+                "sweep.skip_invalid=true trains the others",
+            ],
         ),
-        (["model=lstm,mlp", "model.forget_bias=1,2"], ["model 'mlp' has no key 'forget_bias'.* add model="]),
-        (["model=lstm,lstmm,mpl"], ["model=lstmm: .*Did you mean 'lstm'", "model=mpl: .*Did you mean 'mlp'"]),
+        (
+            ["model=rnn,mlp", "model.forget_bias=1"],
+            [f"^model={m}: .* has no key 'forget_bias'.* add" for m in ("rnn", "mlp")],
+        ),
+        (["seed=range(50)", "model.forget_bais=1"], ["^model.forget_bais: .*Did you mean"]),
+        (
+            ["model=lstm,lstmm,mpl"],
+            ["model=lstmm: .*Did you mean 'lstm'", "model=mpl: .*Did you mean 'mlp'", "sweep.skip_invalid=true"],
+        ),
         (["model=glob(z*)"], [r"model=glob\(z\*\): no value matches"]),
         (["seed=glob(*)"], [r"seed=glob\(\*\): no value matches"]),
         (["trainer.lr=interval(0,1)"], [r"trainer.lr=interval\(0,1\): an interval has no points"]),

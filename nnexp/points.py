@@ -1,0 +1,114 @@
+"""The points of a sweep: every combination of its axes, less what is moved together and what is left out."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from nnexp.axes import LIMIT, Axis, make_axes
+from nnexp.command import Command
+from nnexp.composer import Composer
+from nnexp.errors import ConfigError, cut, hint
+
+Point = dict[str, Any]
+
+
+def points(axes: list[Axis], command: Command, composer: Composer) -> Iterator[Point]:
+    """A value for each key. The last key varies fastest, keys that move together where the first of them stands.
+
+    Raises ConfigError where there are too many, or `sweep.zip` or `sweep.exclude` does not fit to the axes.
+    """
+    bundles = _bundles(axes, _groups(command))
+    left_out = [_overrides(text, axes, composer) for text in _texts(command)]
+    if math.prod(map(len, bundles)) > LIMIT:
+        sizes = ", ".join(f"{axis.key} ({len(axis.values)})" for axis in axes if len(axis.values) > 1)
+        raise ConfigError(f"the sweep over {cut(sizes)} has more than {LIMIT} points. Give fewer values.")
+    return _product(bundles, left_out)
+
+
+def _product(bundles: list[list[Point]], left_out: list[dict[str, tuple[Any, ...]]]) -> Iterator[Point]:
+    for parts in itertools.product(*bundles):
+        point = {key: value for part in parts for key, value in part.items()}
+        if not any(all(_is_among(point[key], values) for key, values in out.items()) for out in left_out):
+            yield point
+
+
+def _is_among(value: Any, values: tuple[Any, ...]) -> bool:
+    """Whether it is one of them; true is not 1."""
+    return any(type(value) is type(other) and value == other for other in values)
+
+
+def repeated(axes: list[Axis], repeats: int, seed: int) -> list[Axis]:
+    """The axes with `repeats` seeds, the first of which is the one that is given, or `seed`.
+
+    Raises ConfigError where several are given.
+    """
+    given = [axis for axis in axes if axis.key == "seed"]
+    if repeats == 1:
+        return axes
+    if len(given[0].values) > 1 if given else False:
+        raise ConfigError("sweep.repeats: seed has several values already. Give all seeds, or one and the repeats.")
+    first = given[0].values[0] if given else seed
+    if type(first) is not int:
+        raise ConfigError(f"sweep.repeats: seed={cut(str(first))} is no number to count from. Give one.")
+    return [*(axis for axis in axes if axis.key != "seed"), Axis("seed", tuple(range(first, first + repeats)))]
+
+
+def _groups(command: Command) -> list[list[str]]:
+    """The keys that move together, group by group."""
+    given = command.zip or []
+    groups = [item for item in given if isinstance(item, list)]
+    if groups and len(groups) < len(given):
+        raise ConfigError("sweep.zip: give a list of keys, or a list of such lists.")
+    return groups or ([[str(key) for key in given]] if given else [])
+
+
+def _bundles(axes: list[Axis], groups: list[list[str]]) -> list[list[Point]]:
+    """Axes that move together, made one."""
+    by_key = {axis.key: axis for axis in axes}
+    first: dict[str, list[str]] = {}
+    moved = list(itertools.chain.from_iterable(groups))
+    for key in moved:
+        if key not in by_key:
+            raise ConfigError(f"sweep.zip: {key} is not given.{hint(key, by_key)} Give its values: {key}=A,B.")
+        if moved.count(key) > 1:
+            raise ConfigError(f"sweep.zip: {key} stands there twice. Let it move with one group of keys.")
+    for group in groups:
+        sizes = {key: len(by_key[key].values) for key in group}
+        if len(set(sizes.values())) != 1:
+            counts = ", ".join(f"{key} has {size}" for key, size in sizes.items())
+            raise ConfigError(f"sweep.zip: keys that move together have equally many values; {counts}.")
+        first[min(group, key=list(by_key).index)] = group
+    bundles = []
+    for axis in axes:
+        if axis.key in first or axis.key not in moved:
+            keys = first.get(axis.key, [axis.key])
+            columns = zip(*(by_key[key].values for key in keys), strict=True)
+            bundles.append([dict(zip(keys, column, strict=True)) for column in columns])
+    return bundles
+
+
+def _texts(command: Command) -> list[str]:
+    given = command.exclude or []
+    return [given] if isinstance(given, str) else given
+
+
+def _overrides(text: str, axes: list[Axis], composer: Composer) -> dict[str, tuple[Any, ...]]:
+    """The values of each key with which a point is left out."""
+    try:
+        found = make_axes(shlex.split(text), composer, multirun=True)
+    except (ConfigError, ValueError) as error:
+        raise ConfigError(f"sweep.exclude={cut(text)}: {error}") from None
+    if not found:
+        raise ConfigError("sweep.exclude: give overrides, such as 'model=gru seed=3'.")
+    known = {axis.key: axis.values for axis in axes}
+    for axis in found:
+        if axis.key not in known:
+            advice = f"{hint(axis.key, known)} Only keys that have values in the sweep can be named."
+            raise ConfigError(f"sweep.exclude={cut(text)}: {axis.key} is not given.{advice}")
+        if not any(_is_among(value, known[axis.key]) for value in axis.values):
+            raise ConfigError(f"sweep.exclude={cut(text)}: {axis.key} never has this value.")
+    return {axis.key: axis.values for axis in found}
