@@ -14,7 +14,7 @@ from nnexp.alike import Place, attributes_of, differing, group, watched
 from nnexp.errors import cut
 from nnexp.kernels import only_plain
 from nnexp.lane import Lane
-from nnexp.progress import Progress
+from nnexp.progress import Watch
 from nnexp.rehearsal import Rehearsal, odd_lanes
 from nnexp.stack import Stack
 from nnexp.stop import Stop
@@ -49,7 +49,7 @@ class Assembly:
         is_cohort: bool,
         renewed: Callable[[Lane], Lane],
         stop: Stop,
-        progress: Progress,
+        progress: Watch,
     ) -> None:
         self.is_cohort = is_cohort
         self.writers, self.renewed, self.stop, self.progress = writers, renewed, stop, progress
@@ -166,7 +166,7 @@ class Assembly:
 def _begin(writer: Writer, stack: Stack) -> bool:
     if stack.draws and writer.is_fresh:
         writer.note("it draws random numbers in training: it equals the run trained alone in distribution only")
-    return writer.begin(COMPILED if stack.is_compiled else STACKED)
+    return writer.begin(COMPILED if stack.is_compiled else STACKED, len(stack.lanes))
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -18,9 +18,9 @@ TIMES_KEPT = 4
 TIMES_WEIGHTS = 24
 
 
-def lanes_that_fit(lane: Lane, own_data: bool) -> int:
-    """How many like this, at least 1."""
-    return max(1, int(SHARE * free_bytes(lane.weights.vector.device) / lane_bytes(lane, own_data)))
+def lanes_that_fit(lane: Lane, own_data: bool, share: float = 1.0) -> int:
+    """How many like this, at least 1, where other processes leave them a share of the memory that is free."""
+    return max(1, int(share * SHARE * free_bytes(lane.weights.vector.device) / lane_bytes(lane, own_data)))
 
 
 def lane_bytes(lane: Lane, own_data: bool) -> int:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import argparse
 import os
-import warnings
+import shlex
+import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
 
 from nnexp.errors import ConfigError, NnexpError, cut
 from nnexp.registry import KINDS, Registry, conf_dir, discover
 from nnexp.tell import answer, open_streams, tell
 
+if TYPE_CHECKING:
+    from nnexp.command import Command
+    from nnexp.plan import Cohort
+
+RERUN = ("rerun=true", "rerun=True")
 USAGE = """\
 python -m nnexp [KIND=NAME ...] [KEY=VALUE ...]        train one job
 python -m nnexp -m [KEY=A,B,C | KEY='range(8)' ...]    train every point of a sweep
@@ -46,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.help:
             answer(help_text(registry))
             return 0
-        return _train(arguments, registry)
+        return _train(arguments, registry, sys.argv[1:] if argv is None else argv)
     except NnexpError as error:
         tell(str(error))
         return 2
@@ -59,7 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def help_text(registry: Registry) -> str:
     """Usage, what can be chosen, and the keys that belong to no plugin."""
-    from nnexp.config import settings_schema
+    from nnexp.command import command_schema
+    from nnexp.config import settings_schema, shown
 
     experiments = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml"))
     lines = [parser().format_help().replace("usage: ", "usage:\n").rstrip(), "", "choices:"]
@@ -68,42 +76,71 @@ def help_text(registry: Registry) -> str:
     lines += ["", "keys of every job:"]
     keys = [(f"{name}={p.default}", f"{p.help} ({p.allowed})") for name, p in settings_schema().items()]
     lines += [f"  {key:<22}{text}" for key, text in keys]
+    lines += ["", "keys of a sweep:"]
+    lines += [f"  {name + '=' + shown(p.default):<26}{p.help} ({p.allowed})" for name, p in command_schema().items()]
     return "\n".join(lines)
 
 
-def _train(arguments: argparse.Namespace, registry: Registry) -> int:
-    from nnexp.launcher import launch
+def _train(arguments: argparse.Namespace, registry: Registry, argv: Sequence[str]) -> int:
+    from nnexp.devices import num_workers
     from nnexp.plan import plan
-    from nnexp.stop import Stop
-    from nnexp.sweeper import compose_jobs
-    from nnexp.table import many_runs, one_run
+    from nnexp.preview import preview
+    from nnexp.sweeper import compose, told
 
     folder = arguments.config_dir
     if folder is not None and not os.path.isdir(folder):
         raise NnexpError(f"--config-dir {folder}: there is no such folder.")
-    with warnings.catch_warnings(record=True) as caught:
-        jobs = compose_jobs(
-            arguments.overrides,
-            registry,
-            multirun=arguments.multirun,
-            config_name=arguments.config_name,
-            searchpath=(os.path.abspath(folder),) if folder else (),
-        )
-    for warning in caught:
-        tell(str(warning.message))
+    composed = compose(
+        arguments.overrides,
+        registry,
+        multirun=arguments.multirun,
+        config_name=arguments.config_name,
+        searchpath=(os.path.abspath(folder),) if folder else (),
+    )
     if arguments.cfg:
         import yaml
 
-        answer("---\n".join(yaml.safe_dump(job.plain(), sort_keys=False) for job in jobs).rstrip())
+        composed.check()
+        answer("---\n".join(yaml.safe_dump(job.plain(), sort_keys=False) for job in composed.jobs).rstrip())
         return 0
+    command = composed.command if arguments.multirun else replace(composed.command, workers=0)
+    again = command.again if arguments.multirun else ("failed",)  # what else could a single job be given again for
+    cohorts = plan(composed.jobs, registry, again=again, rerun=command.rerun, invalid=composed.invalid)
+    composed.check()
+    for text in [*composed.notes, *(f"left out: {line}" for line in told(composed.invalid, is_all=False))]:
+        tell(text)
+    if command.dry_run:
+        answer(preview(cohorts, composed.invalid, registry, num_workers(command, [])))
+        return 0
+    return _run(cohorts, registry, command, again_command(argv), is_sweep=arguments.multirun)
+
+
+def _run(cohorts: list[Cohort], registry: Registry, command: Command, again: str, *, is_sweep: bool) -> int:
+    """Train, and answer with what came of it. Gives the exit code."""
+    from nnexp.launcher import launch
+    from nnexp.stop import Stop
+    from nnexp.table import failures, many_runs, one_run
+
     stop = Stop()
     with stop.handling():
-        cohorts = plan(jobs, registry)
-        begun = launch(cohorts, registry, stop)
+        try:
+            begun = launch(cohorts, registry, stop, command)
+        except KeyboardInterrupt:
+            tell(f"ended at once. To go on from the last checkpoints: {again}")
+            return stop.exit_code
     if begun:
-        answer(many_runs(begun) if arguments.multirun else one_run(begun[0].run))
+        answer(many_runs(begun) if is_sweep else one_run(begun[0].run))
+    planned = [item for cohort in cohorts for item in cohort]
+    if stop.signal is None and is_sweep and (table := failures(planned)):
+        answer(table)
     if stop.requested:
-        tell("interrupted. The same command goes on from here.")
+        tell(f"interrupted. To go on from here: {again}")
+    if stop.signal is not None:
         return stop.exit_code
-    is_done = len(begun) == sum(map(len, cohorts)) and all(planned.run.status == "finished" for planned in begun)
-    return 0 if is_done else 1
+    return 0 if all(item.status == "finished" and not item.lost for item in planned) else 1
+
+
+def again_command(argv: Sequence[str]) -> str:
+    """The command that continues: the same, without what asks for everything anew."""
+    program = "nnexp" if os.path.basename(sys.argv[0]) == "nnexp" else "python -m nnexp"
+    return f"{program} {shlex.join(text for text in argv if text.lstrip('+') not in RERUN)}".rstrip()

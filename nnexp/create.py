@@ -54,13 +54,21 @@ class Index:
                     self._places.setdefault(name.rpartition("-")[2][:8], []).append((folder, name))
 
     def find(self, fingerprint: str) -> Run | None:
-        """The run of this fingerprint under any experiment, or None."""
-        for path in sorted(folder / name for folder, name in self._places.get(fingerprint[:8], [])):
+        """The newest run of this fingerprint under any experiment, or None."""
+        found: list[tuple[int, str, str, Run]] = []
+        for folder, name in self._places.get(fingerprint[:8], []):
             with contextlib.suppress(RecordError):
-                run = Run(path)
-                if run.read().get("fingerprint") == fingerprint:
-                    return run
-        return None
+                run = Run(folder / name)
+                facts = run.read()
+                if facts.get("fingerprint") == fingerprint:
+                    found.append((_copy(name), str(facts.get("created")), str(run.path), run))
+        return max(found)[-1] if found else None
+
+
+def _copy(name: str) -> int:
+    """1 for the first run of its fingerprint, and what stands after the dot for one that was trained beside it."""
+    digits = name.rpartition("-")[2].partition(".")[2]
+    return int(digits) if digits.isdecimal() else 1
 
 
 def names_in(folder: Path) -> list[str]:
@@ -76,24 +84,35 @@ def experiment_folder(job: Job) -> Path:
     return Path(job.settings.runs) / (slug(job.experiment) or "default")
 
 
-def create(job: Job, fingerprint: str) -> Run:
-    """A new run directory, complete from the moment it is there; or that of another process that was faster."""
+def create(job: Job, fingerprint: str, beside: Run | None = None) -> Run:
+    """A new run directory, complete from the moment it is there; or that of another process that was faster.
+
+    Args:
+        beside: the run of the same fingerprint that is there, and another is asked for.
+    """
     with _creating(job.settings.runs) as index:
-        return index.find(fingerprint) or _create(job, fingerprint)
+        return _found_or_made(index, job, fingerprint, beside)
 
 
-def create_all(jobs: Iterable[tuple[Job, str]]) -> dict[str, Run]:
-    """The same for many jobs and their fingerprints, a root looked through once; without those that cannot be made."""
+def create_all(jobs: Iterable[tuple[Job, str, Run | None]]) -> dict[str, Run]:
+    """The same for many, a root looked through once; by fingerprint, without those that cannot be made."""
     made: dict[str, Run] = {}
-    by_root: dict[str, list[tuple[Job, str]]] = {}
-    for job, fingerprint in jobs:
-        by_root.setdefault(job.settings.runs, []).append((job, fingerprint))
-    for root, new in by_root.items():
+    by_root: dict[str, list[tuple[Job, str, Run | None]]] = {}
+    for new in jobs:
+        by_root.setdefault(new[0].settings.runs, []).append(new)
+    for root, all_new in by_root.items():
         with contextlib.suppress(OSError), _creating(root) as index:
-            for job, fingerprint in new:
+            for job, fingerprint, beside in all_new:
                 with contextlib.suppress(RecordError, OSError):
-                    made[fingerprint] = index.find(fingerprint) or _create(job, fingerprint)
+                    made[fingerprint] = _found_or_made(index, job, fingerprint, beside)
     return made
+
+
+def _found_or_made(index: Index, job: Job, fingerprint: str, beside: Run | None) -> Run:
+    found = index.find(fingerprint)
+    if found is None or (beside is not None and found.path == beside.path):
+        return _create(job, fingerprint, 1 if found is None else _copy(found.path.name) + 1)
+    return found
 
 
 @contextlib.contextmanager
@@ -108,14 +127,14 @@ def _creating(runs: str) -> Iterator[Index]:
         yield index
 
 
-def _create(job: Job, fingerprint: str) -> Run:
+def _create(job: Job, fingerprint: str, copy: int) -> Run:
     parent = experiment_folder(job)
     temporary = parent / f"{NEW}{fingerprint[:8]}-{os.getpid()}"
     temporary.mkdir(parents=True)
     try:
         (temporary / "config.yaml").write_text(yaml.safe_dump(job.plain(), sort_keys=False), encoding="utf-8")
         (temporary / "run.json").write_bytes(to_json(_facts(job, fingerprint)))
-        path = _rename(temporary, parent / f"{job.label}-", fingerprint)
+        path = _rename(temporary, parent / f"{job.label}-", fingerprint, "" if copy == 1 else f".{copy}")
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return Run(path)
@@ -130,10 +149,10 @@ def refer(job: Job, run: Run) -> None:
         write_atomically(folder / f"{job.label}-{run.path.name.rpartition('-')[2]}.json", json.dumps(content).encode())
 
 
-def _rename(temporary: Path, prefix: Path, fingerprint: str) -> Path:
+def _rename(temporary: Path, prefix: Path, fingerprint: str, end: str) -> Path:
     """The first free name: 8 digits of the fingerprint, or more where two jobs share these."""
     for digits in (8, 16, 64):
-        path = prefix.with_name(prefix.name + fingerprint[:digits])
+        path = prefix.with_name(prefix.name + fingerprint[:digits] + end)
         try:
             os.rename(temporary, path)
         except OSError:

@@ -18,10 +18,11 @@ from nnexp.config import Job
 from nnexp.datasets import Datasets
 from nnexp.errors import NnexpError
 from nnexp.lane import Lane
+from nnexp.logs import logging, turn
 from nnexp.memory import freed_memory_kept
 from nnexp.metrics import Rows
 from nnexp.plan import Cohort, Planned
-from nnexp.progress import Progress
+from nnexp.progress import Watch
 from nnexp.registry import Registry
 from nnexp.stop import Stop
 from nnexp.training import Training, finish, guarded
@@ -37,14 +38,18 @@ class Fit:
         stop: says when a signal asks for an end.
         chunk: updates in a chunk, or None for about half a second. Changes no number.
         datasets: data that were made before, for they may be needed again.
+        share: of the free memory, the part that the lanes may take.
+        echo: show what plugins print, and not only keep it in log.txt.
     """
 
     registry: Registry
     stop: Stop
-    progress: Progress
+    progress: Watch
     chunk: int | None = None
     training: type[Training] = Training
     datasets: Datasets = field(default_factory=Datasets)
+    share: float = 1.0
+    echo: bool = True
 
     def train(self, cohort: Cohort, is_cohort: bool = False) -> None:
         """Train the jobs of one cohort, each into its run directory, whose run.json says how it ended.
@@ -55,7 +60,7 @@ class Fit:
             is_cohort: whether they were more than one before some of them ended, so that a sweep gives a job the same
                 numbers whatever is left of it to be trained.
         """
-        with undisturbed():
+        with undisturbed(), logging(self.echo):
             pieces = self._pieces(cohort)
             for number, piece in enumerate(pieces):
                 if number and self.stop.requested:
@@ -71,7 +76,7 @@ class Fit:
         except Exception:  # which is told where it is built to be trained
             return [cohort]
         own_data = len({repr(planned.job.dataset) for planned in cohort}) > 1
-        count = -(-len(cohort) // lanes_that_fit(lane, own_data))
+        count = -(-len(cohort) // lanes_that_fit(lane, own_data, self.share))
         if count > 1:
             self.progress.say(f"memory for {len(cohort)} lanes is not there: they train in {count} parts")
         return [cohort[number::count] for number in range(count)]
@@ -97,7 +102,9 @@ class Fit:
         pending = [writer for writer in opened if guarded(writer, self.stop, partial(_start, writer))]
         seal(list(opened))
         self._tell_resumed(pending)
-        for failed in self._fit_parts(pending, is_cohort, device):
+        with turn([writer.run for writer in pending]):
+            together = self._fit_parts(pending, is_cohort, device)
+        for failed in together:
             self._halve([opened[writer] for writer in failed])
 
     def _fit_parts(self, writers: list[Writer], is_cohort: bool, device: torch.device) -> list[list[Writer]]:
@@ -134,7 +141,8 @@ class Fit:
         settings = part.writers[0].lane.job.settings
         module = self.training(part.engine, part.writers, self.stop, self.progress, self.chunk)
         try:
-            with freed_memory_kept() if len(part.writers) > 1 else nullcontext():
+            runs = [writer.run for writer in part.writers]
+            with turn(runs), freed_memory_kept() if len(part.writers) > 1 else nullcontext():
                 _trainer(device, settings.precision).fit(module, itertools.repeat(0))
         except BaseException as error:
             module.error = error
@@ -161,7 +169,7 @@ class Fit:
     def _open(self, planned: Planned) -> Writer | None:
         """The writer of a job's lane; None where it could not be made, which its run.json then says."""
         try:
-            with warnings.catch_warnings(record=True) as caught:
+            with turn([planned.run]), warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 lane = self._lane(planned.job)
             writer = Writer(planned.run, lane, planned.fingerprint)

@@ -8,6 +8,7 @@ from typing import Any
 
 from nnexp.config import Choice, Job
 from nnexp.create import Index, create, create_all, experiment_folder
+from nnexp.errors import ConfigError
 from nnexp.fingerprint import fingerprint
 from nnexp.place import check_writable, index
 from nnexp.record import ENDED, Run, most_locks
@@ -19,27 +20,40 @@ class Planned:
     """A job and its run directory, which is made when training begins.
 
     Args:
+        found: the newest run of this fingerprint.
         number: its place in the command.
+        again: statuses that are ends, and are trained all the same.
+        beside: the finished run that a new one is asked for beside.
+        lost: why there is no run, or none that this command could train.
     """
 
     job: Job
     fingerprint: str
     found: Run | None
     number: int = 0
+    again: tuple[str, ...] = ()
+    beside: Run | None = None
+    lost: str = ""
+
+    @property
+    def status(self) -> str:
+        return "new" if self.found is None else self.found.status
 
     @property
     def is_done(self) -> bool:
-        return self.found is not None and self.found.status in ENDED
+        status = self.status
+        return status in ENDED and status not in self.again
 
     @property
     def run(self) -> Run:
         """The run directory, new where there was none."""
         if self.found is None:
-            self.found = create(self.job, self.fingerprint)
+            self.found = create(self.job, self.fingerprint, self.beside)
         return self.found
 
 
 Cohort = list[Planned]
+Invalid = list[tuple[str, str]]
 
 MOST_LANES = 512
 LANE_VALUES = ("lr", "weight_decay", "clip_norm")  # of a trainer, whose update is given these and nothing else by lane
@@ -48,24 +62,45 @@ LANE_VALUES = ("lr", "weight_decay", "clip_norm")  # of a trainer, whose update 
 def make_runs(cohort: Cohort) -> None:
     """Make the run directories that are not there, all at once; `run` tries again where one cannot be made."""
     missing = [item for item in cohort if item.found is None]
-    made = create_all((item.job, item.fingerprint) for item in missing)
+    made = create_all((item.job, item.fingerprint, item.beside) for item in missing)
     for item in missing:
         item.found = made.get(item.fingerprint)
 
 
-def plan(jobs: list[Job], registry: Registry) -> list[Cohort]:
+def plan(
+    jobs: list[Job],
+    registry: Registry,
+    *,
+    again: tuple[str, ...] = (),
+    rerun: bool = False,
+    invalid: Invalid | None = None,
+) -> list[Cohort]:
     """Cohorts in the order of their first jobs; a job given twice is trained once. Nothing is written or built.
 
-    Raises ConfigError where a run cannot be made in the folder that its job names.
+    Raises ConfigError where a run cannot be made in the folder that its job names, or a file cannot be read that a job
+    names: of such jobs `invalid`, where it is given, is told instead.
+
+    Args:
+        again: statuses that are ends, and are trained all the same.
+        rerun: train what has ended once more, beside the old run.
     """
     planned: dict[str, Planned] = {}
     indices: dict[str, Index] = {}
     for job in jobs:
-        digits, root = fingerprint(job, registry), job.settings.runs
+        try:
+            digits, root = fingerprint(job, registry), job.settings.runs
+        except ConfigError as error:
+            if invalid is None:
+                raise
+            invalid.append((" ".join(job.overrides), str(error)))
+            continue
         if root not in indices:
             indices[root] = index(root)
         if digits not in planned:
-            planned[digits] = Planned(job, digits, indices[root].find(digits), len(planned))
+            planned[digits] = Planned(job, digits, indices[root].find(digits), len(planned), again)
+    for item in planned.values():
+        if rerun and item.status in ENDED:
+            item.found, item.beside = None, item.found
     left = [item.job for item in planned.values() if not item.is_done]
     for root, folder in dict.fromkeys((job.settings.runs, experiment_folder(job)) for job in left):
         check_writable(root, folder)

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
+from typing import Protocol
 
 from tqdm import tqdm
 
 from nnexp.metrics import Rows
 from nnexp.tell import tell
 
+tqdm.set_lock(threading.RLock())  # its own is one of processes, which a worker that is killed leaves in the system
 LINE_SECONDS = 10.0
 FIRST_LINE_SECONDS = 2.0
+
+
+class Watch(Protocol):
+    """Who is told how training goes. Nothing of it is in the hot path."""
+
+    def show(self, step: int, rows: Rows) -> None:
+        """A chunk of a lane is recorded."""
+
+    def say(self, text: str) -> None:
+        """Something worth knowing."""
+
+    def ended(self, number: int) -> None:
+        """The job of this number has ended: its run.json says how."""
 
 
 class Progress:
@@ -49,6 +65,9 @@ class Progress:
         """Tell something once."""
         if not self.quiet:
             tell(f"{self.label}: {text}")
+
+    def ended(self, number: int) -> None:
+        """Nothing: there is one job."""
 
     def close(self) -> None:
         if self._bar is not None:

@@ -11,6 +11,7 @@ import os
 import re
 import socket
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from nnexp.errors import RecordError
 from nnexp.files import TEMPORARY, write_atomically
 
 FORMAT = 1
-ENDED = ("finished", "diverged")
+ENDED = ("finished", "diverged", "failed")
+ERROR = "error.txt"
 HEARTBEAT_SECONDS = 60
 # The types that are relied on, and whether a fact is always there.
 FACTS: dict[str, tuple[Any, bool]] = {
@@ -30,6 +32,7 @@ FACTS: dict[str, tuple[Any, bool]] = {
     "seconds": ((int, float), True),
     "resumed_from": (list, True),
     "steps": (int, False),
+    "lanes": (int, False),
     "parameters": (int, False),
     "notes": (list, False),
     "metrics": (dict, False),
@@ -61,6 +64,7 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()  # a plugin may change the working directory
+        self.when_ended: Callable[[], None] | None = None
         self._lock: FileLock | None = None
         self._known: bytes | None = None
         self._beat = 0.0
@@ -81,15 +85,41 @@ class Run:
         return facts
 
     def write(self, **facts: Any) -> None:
-        """Change facts in run.json; a fact that is not in JSON's own types is an error of the caller."""
+        """Change facts in run.json; a fact that is not in JSON's own types is an error of the caller.
+
+        An error stands in error.txt too, with its traceback there only.
+        """
+        if "error" in facts:
+            facts["error"] = self._tell_error(facts["error"])
         content = to_json(self.read() | facts)
         write_atomically(self.path / "run.json", content)
         if self._lock is not None:
             self._known = content
+        if self.when_ended is not None and facts.get("status") in ENDED:
+            self.when_ended()
+
+    def _tell_error(self, error: dict[str, str] | None) -> dict[str, str] | None:
+        path = self.path / ERROR
+        if error is None:
+            path.unlink(missing_ok=True)
+            return None
+        with contextlib.suppress(OSError):  # a full disk: run.json, if that can be written, says the most of it
+            write_atomically(path, f"{error['message']}\n\n{error.get('traceback', '')}".encode(errors="replace"))
+        return {name: text for name, text in error.items() if name != "traceback"}
 
     @property
     def status(self) -> str:
         return str(self.read().get("status"))
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether a process has the directory now, on this host."""
+        lock = FileLock(self.path / "lock")
+        try:
+            with lock.acquire(timeout=0):
+                return False
+        except Timeout:
+            return True
 
     def lock(self) -> None:
         """Take the directory for this process. Raises RecordError where another process trains in it."""

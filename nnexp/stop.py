@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks training to keep what there is and end, the second ends at once."""
+"""Ctrl-C, SIGTERM, a closed terminal: the first asks training to keep what there is and end, the next ends at once."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class Stop:
-    """Whether a signal has asked for an end.
+    """Whether a signal, or a sweep that shall not go on, has asked for an end.
 
     `requested` is read before every update, so it is a plain attribute.
     """
@@ -26,10 +26,11 @@ class Stop:
         """Handle the signals from now on; only the main thread can."""
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
-                signal.signal(number, self._handle)
+                if number != getattr(signal, "SIGHUP", None) or signal.getsignal(number) != signal.SIG_IGN:  # nohup
+                    signal.signal(number, self._handle)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        if self.requested:
+        if self.signal is not None:
             raise KeyboardInterrupt
         self.requested, self.signal = True, number
 

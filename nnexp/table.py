@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nnexp.plan import Planned
-from nnexp.record import Run
+from nnexp.record import ERROR, Run
 
 SPLITS = ("train", "val", "test")
 NUMBER = re.compile(r"-?[\d.,]+(e[-+]?\d+)?|nan|-?inf|")
@@ -57,7 +57,7 @@ def remarks(run: Run) -> list[str]:
     """What went wrong, and what the plugins had to say."""
     facts = run.read()
     error = facts.get("error")
-    more = f" Traceback: {near(run.path / 'run.json')}." if error and "traceback" in error else ""
+    more = f" Traceback: {near(run.path / ERROR)}." if error and error.get("type") != "Diverged" else ""
     lines = [f"error: {error.get('message')}{more}"] if error else []
     return lines + [f"note:  {text}" for text in facts.get("notes", [])]
 
@@ -65,17 +65,43 @@ def remarks(run: Run) -> list[str]:
 def many_runs(planned: Sequence[Planned]) -> str:
     """One line for each run: what was swept, how it ended; then what there is to say of single runs."""
     points = [dict(text.split("=", 1) for text in item.job.overrides) for item in planned]
-    keys = [key for key in points[0] if len({point.get(key) for point in points}) > 1]
+    keys = [k for k in dict.fromkeys(key for p in points for key in p) if len({p.get(k) for p in points}) > 1]
     facts = [item.run.read() for item in planned]
     names = list(dict.fromkeys(name for f in facts for name in f.get("metrics", {})))
     short = [key.rpartition(".")[2] for key in keys]
     heads = [key if name == "seed" or short.count(name) > 1 else name for key, name in zip(keys, short, strict=True)]
     rows = [[*heads, "status", "steps", "seconds", *names, "run"]]
     for item, point, f in zip(planned, points, facts, strict=True):
-        cells = [*(point[key] for key in keys), f["status"], str(f.get("steps", 0)), f"{f['seconds']:.1f}"]
+        cells = [*(point.get(key, "") for key in keys), f["status"], str(f.get("steps", 0)), f"{f['seconds']:.1f}"]
         metrics = f.get("metrics", {})
         rows.append([*cells, *(number(metrics.get(name)) for name in names), item.run.path.name])
-    said = [f"{item.run.path.name}: {text}" for item in planned for text in remarks(item.run)]
+    said = [
+        f"{item.run.path.name}: note: {note}"
+        for item, f in zip(planned, facts, strict=True)
+        for note in f.get("notes", [])
+    ]
     folders = sorted({near(item.run.path.parent) for item in planned})
     looks = [f"look:  tensorboard --logdir {shlex.quote(folder)}" for folder in folders]
     return "\n".join([align(rows), *said, *looks])
+
+
+def failures(planned: Sequence[Planned]) -> str:
+    """All that did not finish: how it ended, why, and where the whole of it stands. Empty where all did."""
+    rows = []
+    for item in planned:
+        if item.lost or item.found is None:
+            reason = item.lost or "not begun"
+            rows.append([item.job.label, "left out" if item.lost else "new", "", reason, ""])
+            continue
+        facts = item.run.read()
+        if facts["status"] != "finished":
+            error = facts.get("error") or {}
+            path = item.run.path / ERROR
+            where = near(path) if path.exists() else near(item.run.path)
+            rows.append([item.job.label, facts["status"], str(facts.get("steps", 0)), error.get("message", ""), where])
+    if not rows:
+        return ""
+    has_failed = any(row[1] == "failed" for row in rows)
+    advice = " (sweep.retry=failed tries the failed again)" if has_failed else ""
+    head = f"{len(rows)} of {len(planned)} jobs did not finish{advice}:"
+    return "\n".join([head, align([["job", "status", "step", "why", "where"], *rows])])

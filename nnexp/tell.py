@@ -8,9 +8,10 @@ import sys
 
 
 def tell(message: str) -> None:
-    """One line."""
+    """One line, on the terminal also where stderr is kept in a run's log."""
+    stream = getattr(sys.stderr, "terminal", sys.stderr)
     with contextlib.suppress(OSError, ValueError):  # a closed pipe, a full disk, a closed stream
-        print(f"nnexp: {message}", file=sys.stderr, flush=True)
+        print(f"nnexp: {message}", file=stream, flush=True)
 
 
 def answer(text: str) -> None:

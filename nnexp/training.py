@@ -12,8 +12,9 @@ import torch
 
 from nnexp.errors import Diverged
 from nnexp.lane import Lane
+from nnexp.logs import turn
 from nnexp.metrics import Rows
-from nnexp.progress import Progress
+from nnexp.progress import Watch
 from nnexp.stop import Stop
 from nnexp.writer import Writer, seal
 
@@ -76,9 +77,7 @@ class Training(pl.LightningModule):
         chunk: updates in a chunk, or None for about half a second. Changes no number.
     """
 
-    def __init__(
-        self, engine: Engine, writers: list[Writer], stop: Stop, progress: Progress, chunk: int | None
-    ) -> None:
+    def __init__(self, engine: Engine, writers: list[Writer], stop: Stop, progress: Watch, chunk: int | None) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.engine, self.stop, self.progress = engine, stop, progress
@@ -165,7 +164,8 @@ class Training(pl.LightningModule):
 def guarded(writer: Writer, stop: Stop, action: Callable[[], bool]) -> bool:
     """What goes wrong in one lane, `sys.exit` included, ends that lane alone: False. Only a user ends them all."""
     try:
-        return action()
+        with turn([writer.run]):
+            return action()
     except BaseException as error:
         if stop.requested and isinstance(error, KeyboardInterrupt):
             raise

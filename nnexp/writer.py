@@ -94,10 +94,10 @@ class Writer:
         if texts:
             self.run.write(notes=self.notes)
 
-    def begin(self, path: str) -> bool:
-        """Record how the numbers are made; training begins now."""
+    def begin(self, path: str, lanes: int = 1) -> bool:
+        """Record how the numbers are made, and with how many lanes; training begins now."""
         self.path, self.started = path, time.time()
-        self.run.write(path=path)
+        self.run.write(path=path, lanes=lanes)
         return True
 
     def rows(self, rows: Rows) -> None:

@@ -125,3 +125,51 @@ def train(tmp_path: Path, registry: Registry) -> Callable[..., Run]:
         return launch(plan(jobs, plugins), plugins, stop or Stop(), quiet=True)[0].run
 
     return run
+
+
+FAULTY = '''"""Faults by a value. Our own."""
+import os, signal, sys, threading, time
+from typing import Annotated
+import torch
+from torch import nn
+from nnexp import DataSpec, PerLane, model
+from nnexp.views import as_vector
+
+
+@model
+class Faulty(nn.Module):
+    """One layer, and a fault.
+
+    Args:
+        data: what the dataset says of its tensors.
+        fault: which.
+    """
+
+    def __init__(self, data: DataSpec, *, fault: Annotated[float, PerLane] = 0.0):
+        super().__init__()
+        self.data, self.fault, self.head = data, fault, nn.Linear(data.features, data.outputs)
+        if fault == 1:
+            raise ValueError("a fault in the constructor")
+        if fault == 6:
+            os._exit(0)
+        if fault == 8:
+            threading.Thread(target=time.sleep, args=(1000,)).start()
+        self.register_buffer("scale", torch.tensor(float("nan") if fault == 5 else 1.0))
+
+    def forward(self, x, lengths=None):
+        if self.fault == 2:
+            raise RuntimeError("a fault in forward")
+        if self.fault == 3:
+            sys.exit(0)
+        if self.fault == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.fault == 7:
+            print("it prints")
+        return self.head(as_vector(x, self.data)) * self.scale
+'''
+
+
+@pytest.fixture
+def faulty(registry_with: Callable[[Path], Registry], write_plugin: Callable[..., Path]) -> Registry:
+    """The plugins that are there, and a model whose `fault` says how it fails."""
+    return registry_with(write_plugin("faulty", FAULTY).parent.parent)

@@ -1,0 +1,139 @@
+"""Workers: one process for each task, forked from one that has everything imported.
+
+Of Python's own multiprocessing, for a pool has to know what becomes of each process. One that is killed, or that ends
+by itself in the middle (`os._exit(0)` in a plugin), costs its task only, and none is left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing as mp
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from nnexp.registry import Registry
+from nnexp.task import Task
+
+Heard = Callable[[Task, str, Any], None]
+METHOD = "forkserver" if "forkserver" in mp.get_all_start_methods() else "spawn"
+END_SECONDS = 10.0
+STOP = b"stop"
+
+
+@dataclass(eq=False)
+class Worker:
+    """A process and its task; `over` is what it said last."""
+
+    task: Task
+    process: BaseProcess
+    connection: Connection
+    gpu: str | None
+    over: dict[str, Any] = field(default_factory=dict)
+
+    def messages(self) -> Iterator[tuple[str, Any]]:
+        """What it has said. Raises EOFError when it will say nothing more."""
+        while self.connection.poll():
+            kind, content = json.loads(self.connection.recv_bytes())
+            yield kind, content
+
+    def end(self) -> None:
+        """Be sure that the process is gone."""
+        if self.over:
+            self.process.join(END_SECONDS)
+        with contextlib.suppress(OSError, ValueError):
+            self.process.kill()
+        self.process.join(END_SECONDS)
+        self.connection.close()
+
+
+def _work(*arguments: Any) -> None:
+    """What a worker does; torch is imported there, and not in the command."""
+    from nnexp.worker import work
+
+    work(*arguments)
+
+
+class Pool:
+    """At most `size` workers at once.
+
+    Args:
+        heard: is told what each task has to say: `step`, `say`, `ended` and at last `over`.
+        gpus: names of the devices to share out, as CUDA_VISIBLE_DEVICES takes them.
+    """
+
+    def __init__(self, size: int, heard: Heard, registry: Registry, gpus: list[str]) -> None:
+        self.size, self.heard, self.registry, self.gpus = size, heard, registry, gpus
+        self.workers: list[Worker] = []
+        self.context: Any = mp.get_context(METHOD)
+        if METHOD == "forkserver":
+            self.context.set_forkserver_preload(["nnexp.preload"])
+
+    @property
+    def num_busy(self) -> int:
+        return len(self.workers)
+
+    def start(self, task: Task) -> None:
+        """Have a task trained. Raises OSError where no process can be made."""
+        ours, theirs = self.context.Pipe()
+        used = [worker.gpu for worker in self.workers]
+        gpu = min(self.gpus, key=used.count) if self.gpus else None
+        arguments = (theirs, task.plain(), self.registry, 1 / self.size, gpu)
+        try:
+            process = self.context.Process(target=_work, args=arguments)
+            process.start()
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self.workers.append(Worker(task, process, ours, gpu))
+
+    def listen(self, seconds: float) -> None:
+        """Pass on what the workers say, waiting so long for a first word."""
+        ends: dict[Any, Worker] = {worker.connection: worker for worker in self.workers}
+        ends |= {worker.process.sentinel: worker for worker in self.workers}
+        for worker in dict.fromkeys(ends[end] for end in wait(list(ends), seconds)):
+            is_gone = not worker.process.is_alive()
+            try:
+                for kind, content in worker.messages():
+                    if kind == "over":
+                        worker.over = content
+                    else:
+                        self.heard(worker.task, kind, content)
+            except (EOFError, OSError):
+                is_gone = True
+            if is_gone or worker.over:
+                self._over(worker)
+
+    def _over(self, worker: Worker) -> None:
+        worker.end()
+        self.workers.remove(worker)
+        self.heard(worker.task, "over", worker.over or {"left_out": {}, "died": fate(worker.process.exitcode)})
+
+    def ask(self) -> None:
+        """Ask the workers to stop at the next checkpoint."""
+        for worker in self.workers:
+            with contextlib.suppress(OSError):
+                worker.connection.send_bytes(STOP)
+
+    def close(self) -> None:
+        """End all that is left at once."""
+        for worker in self.workers:
+            with contextlib.suppress(OSError, ValueError):
+                worker.process.kill()
+        while self.workers:
+            self.workers.pop().end()
+
+
+def fate(code: int | None) -> str:
+    """How a process ended that did not say so."""
+    if code is not None and code < 0:
+        name = signal.Signals(-code).name if -code in list(signal.Signals) else "a signal"
+        more = ", as where memory has run out" if -code == 9 else ""
+        return f"its process was killed by signal {-code} ({name}{more})"
+    return f"its process ended by itself, with exit code {code}"

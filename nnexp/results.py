@@ -1,0 +1,85 @@
+"""results.csv of a sweep: a row for each job, as its run directory has it, rewritten whenever a run ends."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import hashlib
+import io
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from nnexp.config import shown
+from nnexp.create import experiment_folder, label
+from nnexp.errors import RecordError
+from nnexp.files import write_atomically
+from nnexp.plan import Planned
+
+HEAD = ("run", "status", "steps", "seconds")
+PREFIX = "sweep-"
+
+
+class Results:
+    """The table of one sweep: configuration, how each run ended, final metrics.
+
+    The folder's name holds what is swept and a hash of the jobs, so that the same command finds it again.
+    """
+
+    def __init__(self, planned: Sequence[Planned]) -> None:
+        self.planned = planned
+        digits = hashlib.sha256("".join(item.fingerprint for item in planned).encode()).hexdigest()[:8]
+        folder = experiment_folder(planned[0].job)
+        self.path = folder / f"{PREFIX}{label(swept(planned))}-{digits}" / "results.csv"
+        self._config = [item.job.flat() for item in planned]
+        self._keys = list(dict.fromkeys(key for flat in self._config for key in flat))
+        self._metrics: dict[str, None] = {}  # names in the order in which they came
+        self._rows = [""] * len(planned)
+        self._written = b""
+
+    def update(self, planned: Iterable[Planned]) -> None:
+        """Some rows anew. Nothing is written where nothing has changed. Raises OSError where it cannot be."""
+        known, facts = len(self._metrics), {item.number: _facts(item) for item in planned}
+        self._metrics |= {name: None for each in facts.values() for name in each.get("metrics", {})}
+        if len(self._metrics) > known or not self._written:  # a column more
+            facts = {item.number: _facts(item) for item in self.planned}
+        for number, each in facts.items():
+            self._rows[number] = self._row(self.planned[number], each)
+        head = _line([*HEAD, *self._keys, *self._metrics])
+        content = "".join([head, *self._rows]).encode()
+        if content != self._written:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not (self.path.exists() and self.path.read_bytes() == content):
+                write_atomically(self.path, content)
+            self._written = content
+
+    def _row(self, item: Planned, facts: dict[str, Any]) -> str:
+        path = "" if item.found is None else os.path.relpath(item.found.path, self.path.parent)
+        head = [path, facts.get("status", "new"), facts.get("steps", 0), facts.get("seconds", 0.0)]
+        config, metrics = self._config[item.number], facts.get("metrics", {})
+        return _line([*head, *(_cell(config.get(key)) for key in self._keys), *map(metrics.get, self._metrics)])
+
+
+def _facts(item: Planned) -> dict[str, Any]:
+    with contextlib.suppress(RecordError):
+        if item.found is not None:
+            return item.found.read()
+    return {}
+
+
+def _line(cells: Sequence[Any]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()
+
+
+def swept(planned: Sequence[Planned]) -> list[str]:
+    """The keys in which the jobs differ, by their last names."""
+    points = [dict(text.split("=", 1) for text in item.job.overrides) for item in planned]
+    keys = dict.fromkeys(key for point in points for key in point)
+    differing = [key for key in keys if len({point.get(key) for point in points}) > 1]
+    return list(dict.fromkeys(key.rpartition(".")[2] for key in differing))
+
+
+def _cell(value: Any) -> Any:
+    return shown(value) if isinstance(value, list | tuple) else value

@@ -1,0 +1,79 @@
+"""What is to be trained next: the tasks of a plan, by their expected cost, and what becomes of those that failed."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+from nnexp.cost import Costs
+from nnexp.plan import Cohort, Planned
+from nnexp.record import ENDED
+from nnexp.task import Task
+
+FEWEST_LANES = 8  # a stack of fewer is hardly faster than they are one by one
+
+
+class Schedule:
+    """Tasks that wait.
+
+    Args:
+        cohorts: of the plan; what is done of them is left alone.
+        size: how many tasks may be in work at once.
+        retries: how often a run that failed is tried again.
+    """
+
+    def __init__(self, cohorts: list[Cohort], size: int, retries: int, costs: Costs) -> None:
+        self.retries = retries
+        self.tried: Counter[int] = Counter()
+        self.busy: list[Task] = []
+        left = [(cohort, [planned for planned in cohort if not planned.is_done]) for cohort in cohorts]
+        tasks = [Task(lanes, len(cohort) > 1) for cohort, lanes in left if lanes]
+        tasks = split(tasks, size, costs)
+        if size > 1:  # the longest first, so that at the end no core waits long for another
+            tasks.sort(key=costs.of, reverse=True)
+        self.waiting = deque(tasks)
+
+    def next(self) -> Task | None:
+        return self.waiting.popleft() if self.waiting else None
+
+    def halve(self, lanes: Cohort, is_cohort: bool) -> None:
+        """What is left of a task whose process died goes on in halves, until the cause is alone."""
+        middle = len(lanes) // 2
+        self.waiting.extendleft(Task(half, is_cohort) for half in (lanes[middle:], lanes[:middle]))
+
+    def retry(self, planned: Planned, is_cohort: bool) -> bool:
+        """Try a run that failed once more, where it is to be tried."""
+        self.tried[planned.number] += 1
+        if self.tried[planned.number] > self.retries:
+            return False
+        planned.again = (*planned.again, "failed")
+        self.waiting.append(Task([planned], is_cohort))
+        return True
+
+    def wait_for(self, planned: Planned, is_cohort: bool) -> None:
+        """Look again later for a run that another process has now."""
+        self.busy.append(Task([planned], is_cohort))
+
+    def look(self) -> list[Planned]:
+        """Those that another process has ended meanwhile; what it let go of is trained here."""
+        ended, busy, self.busy = [], self.busy, []
+        for task in busy:
+            (planned,) = task.cohort
+            if planned.status in ENDED:
+                ended.append(planned)
+            elif planned.run.is_locked:
+                self.busy.append(task)
+            else:
+                self.waiting.append(task)
+        return ended
+
+
+def split(tasks: list[Task], size: int, costs: Costs) -> list[Task]:
+    """Large cohorts in parts, which changes no number, while there are workers without a task."""
+    tasks = list(tasks)
+    while tasks and len(tasks) < size:
+        largest = max((task for task in tasks), key=lambda task: (len(task.cohort) >= 2 * FEWEST_LANES, costs.of(task)))
+        if len(largest.cohort) < 2 * FEWEST_LANES or not largest.cohort[0].job.settings.stack:
+            break
+        at = tasks.index(largest)
+        tasks[at : at + 1] = [Task(largest.cohort[part::2], largest.is_cohort) for part in (0, 1)]
+    return tasks

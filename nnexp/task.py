@@ -1,0 +1,101 @@
+"""Lanes that are handed out to be trained together: what they are, as plain data, and their training under lock."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnexp.config import Choice, Job, Settings
+from nnexp.errors import NnexpError, RecordError
+from nnexp.fingerprint import fingerprint
+from nnexp.plan import Cohort, Planned
+from nnexp.progress import Watch
+from nnexp.record import Run
+from nnexp.registry import KINDS, Registry
+from nnexp.stop import Stop
+
+if TYPE_CHECKING:
+    from nnexp.datasets import Datasets
+
+BUSY, CHANGED = "busy", "changed"
+
+
+@dataclass(eq=False)
+class Task:
+    """Some lanes of a cohort.
+
+    Args:
+        is_cohort: whether the cohort had more than one lane when the command was planned, so that a sweep gives a job
+            the same numbers whatever is left of it to be trained.
+    """
+
+    cohort: Cohort
+    is_cohort: bool
+
+    def plain(self) -> dict[str, Any]:
+        """Numbers, text, lists and dictionaries. The run directories must be there."""
+        lanes = [
+            {"job": asdict(p.job), "fingerprint": p.fingerprint, "path": str(p.run.path), "number": p.number}
+            | {"again": p.again}
+            for p in self.cohort
+        ]
+        return {"lanes": lanes, "is_cohort": self.is_cohort}
+
+    @staticmethod
+    def of_plain(plain: dict[str, Any]) -> Task:
+        cohort = [
+            Planned(_job(lane["job"]), lane["fingerprint"], Run(Path(lane["path"])), lane["number"], lane["again"])
+            for lane in plain["lanes"]
+        ]
+        return Task(cohort, plain["is_cohort"])
+
+
+def _job(plain: dict[str, Any]) -> Job:
+    choices = {kind: Choice(**plain[kind]) for kind in KINDS}
+    return Job(**{**plain, **choices, "settings": Settings(**plain["settings"])})
+
+
+def train(
+    task: Task, registry: Registry, stop: Stop, watch: Watch, datasets: Datasets, *, share: float = 1.0, echo: bool
+) -> dict[int, tuple[str, str]]:
+    """Train the lanes that are not done. Gives, by number, those that were left out: why in a word, and in a sentence.
+
+    Args:
+        share: of the free memory, the part that these lanes may take.
+        echo: show what plugins print, and not only keep it in log.txt.
+    """
+    from nnexp.fit import Fit
+
+    left_out: dict[int, tuple[str, str]] = {}
+    held: Cohort = []
+    try:
+        for planned in task.cohort:
+            try:
+                planned.run.lock()
+                held.append(planned)
+            except (RecordError, OSError) as error:
+                left_out[planned.number] = (BUSY if planned.run.is_locked else CHANGED, str(error))
+        for planned in held:
+            planned.run.when_ended = lambda number=planned.number: watch.ended(number)
+        left = [planned for planned in held if not planned.is_done]  # another process may just have finished one
+        if left and (reason := _change(left[0], registry)):
+            return left_out | {planned.number: (CHANGED, reason) for planned in left}
+        if left:
+            fit = Fit(registry=registry, stop=stop, progress=watch, datasets=datasets, share=share, echo=echo)
+            fit.train(left, task.is_cohort)
+    finally:
+        for planned in held:
+            planned.run.unlock()
+    return left_out
+
+
+def _change(planned: Planned, registry: Registry) -> str:
+    """What to say where the code or a file is no longer what the command was planned with."""
+    try:
+        if fingerprint(planned.job, registry) == planned.fingerprint:
+            return ""
+        reason = "its code has changed since the command was given"
+    except NnexpError as error:
+        reason = str(error)
+    return f"{reason}. Give the command again: it then is another job."

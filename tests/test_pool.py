@@ -1,0 +1,147 @@
+"""Workers: whatever becomes of a process is known, costs its own task, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nnexp.plan import make_runs, plan
+from nnexp.pool import Pool, fate
+from nnexp.sweeper import compose_jobs
+from nnexp.task import Task
+
+
+@pytest.fixture
+def tasks(faulty, tmp_path: Path):
+    """A task for each of some faults."""
+
+    def make(*faults: int, **more: Any) -> list[Task]:
+        steps = more.get("steps", 20)
+        command = ["dataset=moons", "model=faulty", f"model.fault={','.join(map(str, faults))}", "stack=false"]
+        command += [f"trainer.max_steps={steps}", f"runs='{tmp_path / 'runs'}'"]
+        cohorts = plan(compose_jobs(command, faulty, multirun=True), faulty)
+        for cohort in cohorts:
+            make_runs(cohort)
+        return [Task(cohort, False) for cohort in cohorts]
+
+    return make
+
+
+@pytest.fixture
+def pool(faulty) -> Iterator[tuple[Pool, list[tuple[Task, str, Any]]]]:
+    heard: list[tuple[Task, str, Any]] = []
+    made = Pool(2, lambda *said: heard.append(said), faulty, [])
+    yield made, heard
+    made.close()
+
+
+def wait_for_all(pool: Pool) -> None:
+    deadline = time.monotonic() + 60
+    while pool.num_busy and time.monotonic() < deadline:
+        pool.listen(0.1)
+    assert not pool.num_busy
+
+
+def test_each_task_has_a_process_and_says_how_it_ended(pool, tasks) -> None:
+    workers, heard = pool
+    one, two = tasks(0, 1)
+    workers.start(one)
+    workers.start(two)
+    pids = {worker.process.pid for worker in workers.workers}
+    wait_for_all(workers)
+    assert {one.cohort[0].run.read()["pid"]} < pids
+    assert [task.cohort[0].status for task in (one, two)] == ["finished", "failed"]
+    assert sorted(content for _, kind, content in heard if kind == "ended") == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("fault", "died"),
+    [
+        (4, "its process was killed by signal 9 (SIGKILL, as where memory has run out)"),
+        (6, "its process ended by itself, with exit code 0"),
+    ],
+)
+def test_a_process_that_does_not_come_back_is_told_from_one_that_does(pool, tasks, fault: int, died: str) -> None:
+    workers, heard = pool
+    (task,) = tasks(fault)
+    workers.start(task)
+    wait_for_all(workers)
+    assert heard[-1] == (task, "over", {"left_out": {}, "died": died})
+    assert not task.cohort[0].run.is_locked
+
+
+def test_a_thread_that_a_plugin_leaves_behind_keeps_no_process_alive(pool, tasks) -> None:
+    workers, _ = pool
+    (task,) = tasks(8)
+    workers.start(task)
+    began = time.monotonic()
+    wait_for_all(workers)
+    assert time.monotonic() - began < 60
+    assert task.cohort[0].status == "finished"
+
+
+def test_what_a_plugin_prints_stands_in_the_log_of_its_run(pool, tasks) -> None:
+    workers, heard = pool
+    (task,) = tasks(7)
+    workers.start(task)
+    wait_for_all(workers)
+    assert not [content for _, kind, content in heard if kind == "say"]
+    assert set((task.cohort[0].run.path / "log.txt").read_text().splitlines()) == {"it prints"}
+
+
+def test_workers_that_are_asked_keep_what_there_is(pool, tasks) -> None:
+    workers, heard = pool
+    (task,) = tasks(0, steps=10_000_000)
+    workers.start(task)
+    while not any(kind == "step" for _, kind, _ in heard):
+        workers.listen(0.1)
+    workers.ask()
+    wait_for_all(workers)
+    assert task.cohort[0].status == "interrupted"
+    assert (task.cohort[0].run.path / "last.ckpt").exists()
+
+
+def test_closing_ends_all_processes_at_once(pool, tasks) -> None:
+    workers, heard = pool
+    (task,) = tasks(0, steps=10_000_000)
+    workers.start(task)
+    while not any(kind == "step" for _, kind, _ in heard):
+        workers.listen(0.1)
+    pid = workers.workers[0].process.pid
+    workers.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert not task.cohort[0].run.is_locked
+
+
+def test_the_process_that_workers_are_forked_from_touches_no_cuda_and_starts_no_thread() -> None:
+    code = """
+import torch, threading
+def refuse(*_): raise AssertionError("CUDA was asked for")
+torch.cuda._lazy_init = torch.cuda.is_available = torch.cuda.device_count = refuse
+import nnexp.preload
+assert threading.active_count() == 1 and torch.get_num_threads() == 1
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (-signal.SIGSEGV, "signal 11 (SIGSEGV)"),
+        (3, "exit code 3"),
+        (None, "exit code None"),
+        (-250, "signal 250 (a signal)"),
+    ],
+)
+def test_a_fate_is_told_in_words(code: int | None, text: str) -> None:
+    assert text in fate(code)
