@@ -32,6 +32,7 @@ class Here:
     def start(self, task: Task) -> None:
         """Have a task trained, to its end."""
         with kept("nnexp.fit"):
+            import nnexp.fit  # noqa: F401
             from nnexp.datasets import Datasets
             from nnexp.writer import describe
         self.datasets = self.datasets or Datasets()

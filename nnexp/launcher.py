@@ -86,7 +86,6 @@ class Launcher:
                 self._guarded(item, lambda item=item: refer(item.job, item.run))
         if self.command.rerun:
             make_runs(self.planned)  # all now, so that what is interrupted is known from what is finished
-        self._write(self.planned)
         try:
             self._loop()
         except KeyboardInterrupt:
@@ -97,6 +96,8 @@ class Launcher:
             self.pool.close()
             self.tally.close()
         begun = [item for item in self.planned if item.found is not None and self._guarded(item, item.run.read)]
+        if begun:
+            self._write(self.planned)
         missing = len(self.planned) - len(begun)
         if missing and self.stop.requested:
             self.tally.say(f"{missing} of {len(self.planned)} jobs were not begun.", is_error=True)
@@ -144,7 +145,7 @@ class Launcher:
         self._write(able)
         try:
             self.pool.start(task)
-        except OSError as error:
+        except (OSError, EOFError) as error:
             for item in able:
                 self._lose(item, f"no process can be made to train it: {error}")
 

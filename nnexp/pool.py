@@ -12,11 +12,13 @@ import multiprocessing as mp
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from nnexp.registry import Registry
+from nnexp.stop import SIGNALS
 from nnexp.task import Task
 
 Heard = Callable[[Task, str, Any], None]
@@ -51,6 +53,16 @@ class Worker:
         self.connection.close()
 
 
+def ready() -> None:
+    """Have the process that workers are forked from; signals that are meant for this one do not reach it."""
+    if METHOD == "forkserver":
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _work(*arguments: Any) -> None:
     """What a worker does; torch is imported there, and not in the command."""
     from nnexp.worker import work
@@ -78,12 +90,13 @@ class Pool:
         return len(self.workers)
 
     def start(self, task: Task) -> None:
-        """Have a task trained. Raises OSError where no process can be made."""
+        """Have a task trained. Raises OSError or EOFError where no process can be made."""
         ours, theirs = self.context.Pipe()
         used = [worker.gpu for worker in self.workers]
         gpu = min(self.gpus, key=used.count) if self.gpus else None
         arguments = (theirs, task.plain(), self.registry, 1 / self.size, gpu)
         try:
+            ready()
             process = self.context.Process(target=_work, args=arguments)
             process.start()
         except BaseException:

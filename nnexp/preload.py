@@ -5,11 +5,7 @@ Nothing here may touch CUDA, which does not survive a fork, or start a thread.
 
 from __future__ import annotations
 
-import signal
-
 from nnexp.heap import kept
-
-signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the workers hear it, and this process ends after the last of them
 
 with kept("nnexp.fit"):
     import torch

@@ -114,18 +114,18 @@ class _Points:
         self.command, self.composer, self.notes = command, composer, notes
         self.points = list(points(axes, command, composer))
         self.swept = frozenset(axis.key for axis in axes if len(axis.values) > 1)
-        self.known: dict[Choices, frozenset[str]] = {}
-        self.anywhere = frozenset[str]().union(*map(self._known, {_choices(point): None for point in self.points}))
+        self.known: dict[str, frozenset[str]] = {}
+        self.anywhere = frozenset[str]().union(*(self._known(_choices(point)) for point in self.points))
 
     def _known(self, choices: Choices) -> frozenset[str]:
         """The keys that a combination of choices has; none where it is no valid one."""
-        if choices not in self.known:
+        name = repr(choices)  # a list may stand for a name, and is refused later
+        if name not in self.known:
             try:
-                plugins = _plugins(choices, self.composer)
-                self.known[choices] = frozenset(known_keys(plugins))
+                self.known[name] = frozenset(known_keys(_plugins(choices, self.composer)))
             except ConfigError:
-                self.known[choices] = frozenset()
-        return self.known[choices]
+                self.known[name] = frozenset()
+        return self.known[name]
 
     def composed(self) -> Composed:
         jobs, invalid, seen = [], [], set()
@@ -180,8 +180,9 @@ def _experiment_axes(axes: list[Axis], composer: Composer) -> list[Axis]:
         return []
     composer.check_choice(*choices[0])
     given = {axis.key for axis in axes}
+    params = composer.base(choices).params
     try:
-        own = sweep_axes(composer.base(choices).params, composer)
+        own = sweep_axes(params, composer)
     except ConfigError as error:
         raise ConfigError(f"experiment={choices[0][1]}: {error}") from None
     return [axis for axis in own if axis.key not in given]

@@ -22,7 +22,7 @@ from nnexp.datasets import Datasets
 from nnexp.metrics import Rows
 from nnexp.pool import STOP
 from nnexp.registry import Registry
-from nnexp.stop import Stop
+from nnexp.stop import SIGNALS, Stop
 from nnexp.task import Task, train
 from nnexp.writer import describe
 
@@ -71,10 +71,10 @@ class Asked(Stop):
     """Stops when the command says so, or on SIGTERM. Ctrl-C is the command's to hear."""
 
     def listen(self) -> None:
-        for name in ("SIGINT", "SIGHUP"):
-            if hasattr(signal, name):
-                signal.signal(getattr(signal, name), signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, self._ask)
+        for number in SIGNALS:
+            signal.signal(number, self._ask if number == signal.SIGTERM else signal.SIG_IGN)
+        if hasattr(signal, "pthread_sigmask"):  # as the process that this one was forked from blocks them
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
     def _ask(self, number: int, _frame: Any) -> None:
         self.requested, self.signal = True, number

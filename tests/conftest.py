@@ -122,7 +122,7 @@ def train(tmp_path: Path, registry: Registry) -> Callable[..., Run]:
 
     def run(*overrides: str, plugins: Registry = registry, runs: str = "runs", stop: Stop | None = None) -> Run:
         jobs = compose_jobs([*overrides, f"runs='{tmp_path / runs}'"], plugins)
-        return launch(plan(jobs, plugins), plugins, stop or Stop(), quiet=True)[0].run
+        return launch(plan(jobs, plugins, again=("failed",)), plugins, stop or Stop(), quiet=True)[0].run
 
     return run
 

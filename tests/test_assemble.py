@@ -467,11 +467,11 @@ def test_memory_cuts_a_cohort_into_even_stacks(sweep, monkeypatch) -> None:
 
     whole = sweep(PLAIN, "seed=range(7)")
     monkeypatch.setattr("nnexp.assemble.Stack", Noted)
-    monkeypatch.setattr("nnexp.fit.lanes_that_fit", lambda lane, own_data: 3)
+    monkeypatch.setattr("nnexp.fit.lanes_that_fit", lambda *_: 3)
     runs = sweep(PLAIN, "seed=range(7)", runs="cut")
     assert made == [3, 2, 2]
     assert list(map(files, runs)) == list(map(files, whole))
-    monkeypatch.setattr("nnexp.fit.lanes_that_fit", lambda lane, own_data: 1)
+    monkeypatch.setattr("nnexp.fit.lanes_that_fit", lambda *_: 1)
     runs = sweep(PLAIN, "seed=0,1", runs="one")
     assert paths(runs) == ["solo"] * 2
 

@@ -87,7 +87,7 @@ def test_processes_that_create_the_same_run_at_once_get_one_directory(job) -> No
 def test_many_runs_made_at_once_are_those_made_one_by_one(job) -> None:
     digits = ["ab" * 32, "cd" * 32, "ab" * 4 + "cd" * 28]
     first = create(job, digits[0])
-    made = create_all([(job, text) for text in digits])
+    made = create_all([(job, text, None) for text in digits])
     assert list(made) == digits
     assert made[digits[0]].path == first.path
     assert [run.read()["fingerprint"] for run in made.values()] == digits
@@ -100,7 +100,7 @@ def test_runs_that_cannot_be_made_leave_the_others_their_own(job, tmp_path: Path
         (tmp_path / "default" / f"{job.label}-{digits[0][:count]}" / "taken").mkdir(parents=True)
     (tmp_path / "file").touch()
     nowhere = replace(job, settings=replace(job.settings, runs=str(tmp_path / "file")))
-    made = create_all([(nowhere, "ef" * 32), *((job, text) for text in digits)])
+    made = create_all([(nowhere, "ef" * 32, None), *((job, text, None) for text in digits)])
     assert list(made) == digits[1:]
     with pytest.raises(RecordError, match="the name is taken"):
         create(job, digits[0])

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from nnexp.errors import NnexpError
-from nnexp.launcher import Launcher, launch
+from nnexp.launcher import launch
 from nnexp.plan import plan
 from nnexp.record import Run
 from nnexp.stop import Stop
 from nnexp.sweeper import compose_jobs
+from nnexp.task import train
 
 SHORT = ["dataset=moons", "model=mlp", "trainer.max_steps=20"]
 
@@ -44,9 +45,9 @@ def test_a_job_given_twice_is_trained_once(sweep) -> None:
 def test_a_failing_job_does_not_stop_the_others(sweep, capsys: pytest.CaptureFixture[str]) -> None:
     runs = sweep("trainer.batch_size=32,9999,full", quiet=False)
     assert [run.status for run in runs] == ["finished", "failed", "finished"]
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split(": ")[2].split(" at")[0] for line in lines] == ["finished", "failed", "finished"]
-    assert "9999 is more than the 400 training rows" in lines[1]
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "failed at" in line]
+    assert "2/3 batch_size=9999" in line
+    assert "9999 is more than the 400 training rows" in line
 
 
 def test_after_a_signal_nothing_new_is_begun(sweep, tmp_path: Path) -> None:
@@ -57,25 +58,26 @@ def test_after_a_signal_nothing_new_is_begun(sweep, tmp_path: Path) -> None:
 
 
 def test_a_run_in_use_is_left_out_with_a_reason(sweep, capsys: pytest.CaptureFixture[str]) -> None:
-    (run,) = sweep("trainer.batch_size=9999")
+    (run,) = sweep("seed=0")
+    run.write(status="interrupted")
     run.lock()
-    sweep("trainer.batch_size=9999")
+    sweep("seed=0")
     run.unlock()
     assert "is being trained by process" in capsys.readouterr().err
 
 
-def test_a_run_finished_by_another_process_meanwhile_is_not_trained_again(sweep, registry, monkeypatch) -> None:
-    planned_early = []
-    original = Launcher._train
+def test_a_run_finished_by_another_process_meanwhile_is_not_trained_again(sweep, monkeypatch) -> None:
+    seen = []
 
-    def late(self, cohort, *rest):
-        planned_early.append(cohort)
-        if len(planned_early) == 1:  # another process is faster, between our plan and our lock
+    def late(task, *rest, **more):
+        seen.append(task)
+        if len(seen) == 1:  # another process is faster, between our plan and our lock
             sweep("seed=5")
-        original(self, cohort, *rest)
+        return train(task, *rest, **more)
 
-    monkeypatch.setattr(Launcher, "_train", late)
+    monkeypatch.setattr("nnexp.here.train", late)
     (run,) = sweep("seed=5")
+    assert len(seen) == 2
     assert run.read()["resumed_from"] == []
 
 

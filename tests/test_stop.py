@@ -64,7 +64,8 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, undisturbed, number: i
     assert returned == code
     facts = json.loads((run / "run.json").read_text())
     assert facts["status"] == status
-    assert ("goes on from here" in errors) == (status == "interrupted")
+    goes_on = f"To go on from here: python -m nnexp {' '.join(JOB)}"
+    assert (goes_on in errors) == (status == "interrupted")
     reached = len((run / "metrics.csv").read_text().splitlines()) - 2
     assert end(start(tmp_path))[0] == 0
     facts = json.loads((run / "run.json").read_text())

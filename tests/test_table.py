@@ -6,7 +6,7 @@ from nnexp.launcher import launch
 from nnexp.plan import plan
 from nnexp.stop import Stop
 from nnexp.sweeper import compose_jobs
-from nnexp.table import align, many_runs, near, number, one_run
+from nnexp.table import align, failures, many_runs, near, number, one_run
 
 
 def test_numbers_stand_to_the_right_and_words_to_the_left() -> None:
@@ -38,7 +38,7 @@ def test_one_run_shows_notes_and_errors(train) -> None:
     failed = train("dataset.length=2")
     assert "error: ValueError: the pattern has 3 bits, and sequences have 2. (" in one_run(failed)
     assert f"pattern.py:{failed.read()['error']['message'].rpartition(':')[2][:-1]})" in one_run(failed)
-    assert f"Traceback: {near(failed.path / 'run.json')}." in one_run(failed)
+    assert f"Traceback: {near(failed.path / 'error.txt')}." in one_run(failed)
 
 
 def test_many_runs_have_a_line_each_with_what_was_swept(registry, tmp_path) -> None:
@@ -54,5 +54,19 @@ def test_many_runs_have_a_line_each_with_what_was_swept(registry, tmp_path) -> N
         ["full", "3", "finished", "5"],
     ]
     assert [line.split()[-1] for line in lines[1:5]] == [item.run.path.name for item in begun]
-    assert [": error: trainer.batch_size=9999 is more than" in line for line in lines[5:]] == [True, True, False]
-    assert lines[7] == f"look:  tensorboard --logdir {tmp_path / 'default'}"
+    assert lines[5:] == [f"look:  tensorboard --logdir {tmp_path / 'default'}"]
+
+
+def test_all_that_did_not_finish_is_told_in_one_table(registry, tmp_path) -> None:
+    sweep = ["dataset=moons", "trainer.max_steps=5", "trainer.batch_size=9999,full,9998", f"runs='{tmp_path}'"]
+    cohorts = plan(compose_jobs(sweep, registry, multirun=True), registry)
+    begun = launch(cohorts, registry, Stop(), quiet=True)
+    head, names, *lines = failures(begun).splitlines()
+    assert head == "2 of 3 jobs did not finish (sweep.retry=failed tries the failed again):"
+    assert names.split() == ["job", "status", "step", "why", "where"]
+    for line, item in zip(lines, (begun[0], begun[2]), strict=True):
+        assert "trainer.batch_size=999" in line
+        assert line.endswith(near(item.run.path / "error.txt"))
+    assert failures(begun[1:2]) == ""
+    begun[1].lost = "it was lost"
+    assert "left out" in failures(begun[1:2])

@@ -29,7 +29,7 @@ def writers(make_job, make_lane, tmp_path: Path) -> Callable[[int], list[Writer]
     def make(count: int) -> list[Writer]:
         settings = replace(job.settings, runs=str(tmp_path))
         digits = [f"{number:08x}" * 8 for number in range(count)]
-        runs = create_all((replace(job, settings=settings), fingerprint) for fingerprint in digits)
+        runs = create_all((replace(job, settings=settings), fingerprint, None) for fingerprint in digits)
         for run in runs.values():
             run.lock()
         return [Writer(run, lane, fingerprint) for fingerprint, run in runs.items()]
