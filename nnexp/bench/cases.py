@@ -10,6 +10,7 @@ from nnexp.kernels.build import Unavailable, find_compiler
 JOBS = 64  # of a sweep that the bars are for
 LIGHTNING = 3.0  # a sweep beats Lightning by so many times what it must beat bare loops by
 DOUBLING = 1.05  # of cost per unit, where the number of units is doubled
+PLANNING = 10.0  # times faster than Hydra composes the same jobs
 START = 1.25  # to the first update, in times of importing Lightning; help, in times of importing Hydra
 
 

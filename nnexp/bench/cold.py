@@ -62,7 +62,7 @@ def command(name: str, steps: int, first: int, jobs: int) -> tuple[float, set[st
     """Seconds of our whole command, and the paths of its runs."""
     with TemporaryDirectory() as folder:
         words = settings(CASES[name].overrides, steps, range(first, first + jobs))
-        took = process(["-m", "nnexp", "-m", *words], folder)
+        took = process(["-m", "nnexp", "-m", *words, "sweep.workers=1"], folder)
         return took, {str(Run(path.parent).read()["path"]) for path in Path(folder).glob("runs/*/*/run.json")}
 
 

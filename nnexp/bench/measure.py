@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -11,13 +11,20 @@ from nnexp.bench.cases import CASES
 from nnexp.bench.cold import cold
 from nnexp.bench.doubling import doubling
 from nnexp.bench.options import CASES_OF, STEPS
+from nnexp.bench.planning import planning
 from nnexp.bench.report import Measurement
 from nnexp.bench.single import single
 from nnexp.bench.start import start
 from nnexp.bench.sweep import sweep
-from nnexp.registry import discover
+from nnexp.bench.workers import workers
+from nnexp.registry import Registry, discover
 from nnexp.tell import tell
 
+OF_COMMANDS: dict[str, Callable[[argparse.Namespace, Registry], Iterator[Measurement]]] = {
+    "d": lambda options, _: start(options.rounds),
+    "plan": lambda options, _: planning(options.plan_jobs, options.plan_composed),
+    "workers": lambda options, registry: workers(options.worker_jobs, options.rounds, registry),
+}
 OF_CASES = {"a": single, "b": sweep, "cold": cold, "c": doubling}
 
 
@@ -26,8 +33,9 @@ def measure(options: argparse.Namespace) -> Iterator[Measurement]:
     torch.set_num_threads(1)
     registry = discover()
     for part in options.part:
-        if part == "d":
-            yield from start(options.rounds)
+        if part in OF_COMMANDS:
+            tell(f"measuring part {part}")
+            yield from OF_COMMANDS[part](options, registry)
             continue
         for name in options.cases or CASES_OF[part]:
             tell(f"measuring part {part}, {name}")

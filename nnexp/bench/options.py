@@ -14,6 +14,8 @@ PARTS = {
     "cold": "the whole command of such a sweep, with empty caches, against imports and loops",
     "c": "cost and memory where lanes, hidden size, length or updates are doubled",
     "d": "start-up against the imports of Lightning and Hydra",
+    "plan": "a sweep planned, new and finished, against Hydra composing its jobs",
+    "workers": "jobs of about a second on two workers, on one, and in the process of the command",
 }
 STEPS = {"a": 20_000, "c": 200}
 CASES_OF = {
@@ -44,7 +46,7 @@ def numbers(text: str) -> list[int]:
 
 def parser() -> argparse.ArgumentParser:
     about = nnexp.bench.__doc__ or ""
-    parts = "\n".join(f"  {name:<5} {text}" for name, text in PARTS.items())
+    parts = "\n".join(f"  {name:<7} {text}" for name, text in PARTS.items())
     result = argparse.ArgumentParser(
         prog="nnexp.bench",
         description=f"{about}\nparts:\n{parts}\n\ncases: {', '.join(CASES)}",
@@ -55,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     add("--cases", type=names(list(CASES)), help="which cases; all in b and cold, an MLP and an LSTM in a and c")
     add("--jobs", type=int, default=JOBS, help="jobs of a sweep (b, cold)")
     add("--steps", type=int, help="updates of each of our jobs (a: 20000, b: 2000 to 20000 by case, c: 200)")
-    add("--rounds", type=int, default=5, help="interleaved rounds (a, b, d)")
+    add("--rounds", type=int, default=5, help="interleaved rounds (a, b, d, workers)")
     add("--loop-jobs", type=int, default=2, help="bare loops, solo runs and runs of the peer that are timed (b, cold)")
     add("--loop-steps", type=int, default=2000, help="updates of each of these (b, cold)")
     add("--lightning-steps", type=int, default=500, help="updates of Lightning that are timed; 0: none (a, b, cold)")
@@ -69,6 +71,9 @@ def parser() -> argparse.ArgumentParser:
     add("--cold-rounds", type=int, default=1, help="whole commands of each case and length (cold)")
     add("--axes", type=names(AXES), default=list(AXES), help="what is doubled (c)")
     add("--most-lanes", type=int, default=512, help="the largest sweep (c)")
+    add("--plan-jobs", type=int, default=2000, help="jobs of the sweep that is planned (plan)")
+    add("--plan-composed", type=int, default=200, help="how many of them Hydra composes (plan)")
+    add("--worker-jobs", type=int, default=32, help="jobs of a second (workers)")
     add("--csv", metavar="FILE", help="write all measurements, with the machine's facts")
     add("--picture", metavar="FILE", help="draw parts b and c; .png, .svg or .pdf")
     return result
