@@ -46,6 +46,14 @@ def test_every_case_is_jobs_that_differ_in_seed_alone(name: str, registry, tmp_p
     assert (one.trainer.values["max_steps"], one.trainer.values["batch_size"], two.settings.seed) == (10, 32, 4)
 
 
+def test_planning_is_measured_against_hydra(tmp_path: Path) -> None:
+    rows = rows_of(["--part", "plan", "--plan-jobs", "80", "--plan-composed", "2"], tmp_path)
+    assert [row["what"] for row in rows[:3]] == ["ours, all new", "ours, all finished", "Hydra"]
+    assert [row["unit"] for row in rows] == ["s"] * 3 + ["x"] * 2
+    assert rows[0]["at"] == "80"
+    assert rows[0]["scaled"] == "Hydra, from 2 jobs"
+
+
 def test_the_bar_of_an_lstm_depends_on_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NNEXP_COMPILER", "none")
     assert (CASES["pattern lstm"].bar, CASES["pattern gru"].bar) == (1.5, 5.0)
