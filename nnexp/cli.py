@@ -106,12 +106,16 @@ def _train(arguments: argparse.Namespace, registry: Registry, argv: Sequence[str
     command = composed.command if arguments.multirun else replace(composed.command, workers=0)
     again = command.again if arguments.multirun else ("failed",)  # what else could a single job be given again for
     cohorts = plan(composed.jobs, registry, again=again, rerun=command.rerun, invalid=composed.invalid)
-    composed.check()
-    for text in [*composed.notes, *(f"left out: {line}" for line in told(composed.invalid, is_all=False))]:
-        tell(text)
+    if not command.dry_run or not composed.jobs:
+        composed.check()
+    for note in composed.notes:
+        tell(note)
     if command.dry_run:
         answer(preview(cohorts, composed.invalid, registry, num_workers(command, [])))
+        composed.check()
         return 0
+    for line in told(composed.invalid, is_all=False):
+        tell(f"left out: {line}")
     return _run(cohorts, registry, command, again_command(argv), is_sweep=arguments.multirun)
 
 

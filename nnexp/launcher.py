@@ -86,6 +86,7 @@ class Launcher:
                 self._guarded(item, lambda item=item: refer(item.job, item.run))
         if self.command.rerun:
             make_runs(self.planned)  # all now, so that what is interrupted is known from what is finished
+        self.tally.show()
         try:
             self._loop()
         except KeyboardInterrupt:

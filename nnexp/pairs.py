@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nnexp.command import Command
 from nnexp.config import Job
 from nnexp.data import Split
 from nnexp.errors import NnexpError
@@ -135,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             parts = re.split(r" (?=[\w.]+=)", dataset)  # `dataset=chartext dataset.path=FILE` is one dataset
             jobs += compose_jobs([*parts, *others], registry, multirun=True)
         with stop.handling():
-            finished = launch(plan(jobs, registry), registry, stop)
+            finished = launch(plan(jobs, registry, again=("failed",)), registry, stop, Command())
         if stop.requested:
             return stop.exit_code
         text = markdown(rows(finished, registry))

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import multiprocessing as mp
+import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -25,6 +26,7 @@ Heard = Callable[[Task, str, Any], None]
 METHOD = "forkserver" if "forkserver" in mp.get_all_start_methods() else "spawn"
 END_SECONDS = 10.0
 STOP = b"stop"
+STARTS, START_SECONDS = 3, 0.2
 
 
 @dataclass(eq=False)
@@ -36,6 +38,18 @@ class Worker:
     connection: Connection
     gpu: str | None
     over: dict[str, Any] = field(default_factory=dict)
+    is_reported: bool = False
+
+    @property
+    def ends(self) -> list[Any]:
+        """What is ready when there is something to see to."""
+        return [self.connection] if self.is_reported else [self.connection, self.process.sentinel]
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the process has ended. That this was reported is not enough: who reports it may be killed itself."""
+        self.is_reported = not self.process.is_alive()
+        return self.is_reported and not exists(self.process.pid)
 
     def messages(self) -> Iterator[tuple[str, Any]]:
         """What it has said. Raises EOFError when it will say nothing more."""
@@ -56,6 +70,8 @@ class Worker:
 def ready() -> None:
     """Have the process that workers are forked from; signals that are meant for this one do not reach it."""
     if METHOD == "forkserver":
+        from multiprocessing import forkserver
+
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             forkserver.ensure_running()
@@ -96,9 +112,7 @@ class Pool:
         gpu = min(self.gpus, key=used.count) if self.gpus else None
         arguments = (theirs, task.plain(), self.registry, 1 / self.size, gpu)
         try:
-            ready()
-            process = self.context.Process(target=_work, args=arguments)
-            process.start()
+            process = self._process(arguments)
         except BaseException:
             ours.close()
             raise
@@ -106,12 +120,27 @@ class Pool:
             theirs.close()
         self.workers.append(Worker(task, process, ours, gpu))
 
+    def _process(self, arguments: tuple[Any, ...]) -> BaseProcess:
+        for attempt in range(STARTS):
+            try:
+                ready()
+                process: BaseProcess = self.context.Process(target=_work, args=arguments)
+                process.start()
+                break
+            except (
+                EOFError,
+                ConnectionError,
+            ):  # the process that all are forked from is gone; the next try makes it anew
+                if attempt == STARTS - 1:
+                    raise
+                time.sleep(START_SECONDS)
+        return process
+
     def listen(self, seconds: float) -> None:
         """Pass on what the workers say, waiting so long for a first word."""
-        ends: dict[Any, Worker] = {worker.connection: worker for worker in self.workers}
-        ends |= {worker.process.sentinel: worker for worker in self.workers}
+        ends = {end: worker for worker in self.workers for end in worker.ends}
         for worker in dict.fromkeys(ends[end] for end in wait(list(ends), seconds)):
-            is_gone = not worker.process.is_alive()
+            is_gone = worker.is_gone
             try:
                 for kind, content in worker.messages():
                     if kind == "over":
@@ -141,6 +170,15 @@ class Pool:
                 worker.process.kill()
         while self.workers:
             self.workers.pop().end()
+
+
+def exists(number: int | None) -> bool:
+    """Whether there is a process of this number."""
+    try:
+        os.kill(number or 0, 0)
+    except OSError:
+        return False
+    return os.name == "posix"
 
 
 def fate(code: int | None) -> str:

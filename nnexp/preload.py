@@ -5,8 +5,13 @@ Nothing here may touch CUDA, which does not survive a fork, or start a thread.
 
 from __future__ import annotations
 
+import os
+
 from nnexp.heap import kept
 
+THREADS = "OPENBLAS_NUM_THREADS"  # numpy starts as many when it is imported
+given = os.environ.get(THREADS)
+os.environ[THREADS] = "1"
 with kept("nnexp.fit"):
     import torch
 
@@ -14,3 +19,8 @@ with kept("nnexp.fit"):
     import nnexp.fit
     import nnexp.stack
     import nnexp.worker  # noqa: F401
+
+if given is None:
+    del os.environ[THREADS]
+else:
+    os.environ[THREADS] = given

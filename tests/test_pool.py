@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,17 @@ def test_workers_that_are_asked_keep_what_there_is(pool, tasks) -> None:
     assert (task.cohort[0].run.path / "last.ckpt").exists()
 
 
+def test_a_worker_outlives_the_process_that_it_was_forked_from(pool, tasks) -> None:
+    workers, heard = pool
+    one, two = tasks(0, 9, steps=3000)
+    workers.start(one)
+    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+    workers.start(two)
+    wait_for_all(workers)
+    assert [task.cohort[0].status for task in (one, two)] == ["finished", "finished"]
+    assert not [content for _, kind, content in heard if kind == "over" and "died" in content]
+
+
 def test_closing_ends_all_processes_at_once(pool, tasks) -> None:
     workers, heard = pool
     (task,) = tasks(0, steps=10_000_000)
@@ -124,11 +136,16 @@ def test_closing_ends_all_processes_at_once(pool, tasks) -> None:
 
 def test_the_process_that_workers_are_forked_from_touches_no_cuda_and_starts_no_thread() -> None:
     code = """
-import torch, threading
+import os, threading
+os.environ.pop("OPENBLAS_NUM_THREADS", None)
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+import torch
+del os.environ["OPENBLAS_NUM_THREADS"]
 def refuse(*_): raise AssertionError("CUDA was asked for")
 torch.cuda._lazy_init = torch.cuda.is_available = torch.cuda.device_count = refuse
 import nnexp.preload
-assert threading.active_count() == 1 and torch.get_num_threads() == 1
+assert threading.active_count() == 1 and torch.get_num_threads() == 1 and "OPENBLAS_NUM_THREADS" not in os.environ
+assert not os.path.isdir("/proc/self/task") or len(os.listdir("/proc/self/task")) == 1
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
