@@ -82,10 +82,11 @@ def help_text(registry: Registry) -> str:
 
 
 def _train(arguments: argparse.Namespace, registry: Registry, argv: Sequence[str]) -> int:
+    from nnexp.composed import told
     from nnexp.devices import num_workers
     from nnexp.plan import plan
     from nnexp.preview import preview
-    from nnexp.sweeper import compose, told
+    from nnexp.sweeper import compose
 
     folder = arguments.config_dir
     if folder is not None and not os.path.isdir(folder):

@@ -92,10 +92,11 @@ class Pool:
     Args:
         heard: is told what each task has to say: `step`, `say`, `ended` and at last `over`.
         gpus: names of the devices to share out, as CUDA_VISIBLE_DEVICES takes them.
+        share: of the free memory, the part that each may take.
     """
 
-    def __init__(self, size: int, heard: Heard, registry: Registry, gpus: list[str]) -> None:
-        self.size, self.heard, self.registry, self.gpus = size, heard, registry, gpus
+    def __init__(self, size: int, heard: Heard, registry: Registry, gpus: list[str], *, share: float = 1.0) -> None:
+        self.size, self.heard, self.registry, self.gpus, self.share = size, heard, registry, gpus, share
         self.workers: list[Worker] = []
         self.context: Any = mp.get_context(METHOD)
         if METHOD == "forkserver":
@@ -110,7 +111,7 @@ class Pool:
         ours, theirs = self.context.Pipe()
         used = [worker.gpu for worker in self.workers]
         gpu = min(self.gpus, key=used.count) if self.gpus else None
-        arguments = (theirs, task.plain(), self.registry, 1 / self.size, gpu)
+        arguments = (theirs, task.plain(), self.registry, self.share, gpu)
         try:
             process = self._process(arguments)
         except BaseException:

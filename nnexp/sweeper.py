@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from hydra.core.override_parser.types import Transformer
@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 
 from nnexp.axes import Axis, make_axes, sweep_axes
 from nnexp.command import Command, command_schema, is_command_key, make_command
+from nnexp.composed import Composed
 from nnexp.composer import Choices, Composer, config_errors
 from nnexp.config import GROUPS, Job, chosen, known_keys, make_job, parameters_of, shown, unknown_key
 from nnexp.configfile import plain_values
@@ -25,39 +26,6 @@ from nnexp.create import label
 from nnexp.errors import ConfigError, cut
 from nnexp.points import Point, points, repeated
 from nnexp.registry import KINDS, Plugin, Registry
-
-SHOWN = 20  # errors of a sweep
-
-
-@dataclass(frozen=True)
-class Composed:
-    """What a command describes.
-
-    Args:
-        jobs: one for each valid point.
-        invalid: the points that are no jobs, with the reason.
-        notes: what a reader of the plan should know.
-    """
-
-    jobs: list[Job]
-    command: Command
-    invalid: list[tuple[str, str]]
-    notes: list[str]
-
-    def check(self) -> None:
-        """Raises ConfigError, naming every bad point, unless these are to be left out and there are others."""
-        if self.invalid and not (self.command.skip_invalid and self.jobs):
-            advice = ["sweep.skip_invalid=true trains the others."] if self.jobs else []
-            raise ConfigError("\n".join([*told(self.invalid, is_all=not self.jobs), *advice]))
-
-
-def told(invalid: list[tuple[str, str]], is_all: bool) -> list[str]:
-    """A line for each bad point; one where all points are wrong in the same way."""
-    reasons = {reason: None for _, reason in invalid}
-    if is_all and len(reasons) == 1:
-        return list(reasons)
-    lines = [f"{point}: {reason}" if point else reason for point, reason in invalid[:SHOWN]]
-    return [*lines, f"and {len(invalid) - SHOWN} errors more."] if len(invalid) > SHOWN else lines
 
 
 def compose_jobs(overrides: list[str], registry: Registry, **more: Any) -> list[Job]:

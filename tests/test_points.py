@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from nnexp.composed import Composed
 from nnexp.errors import ConfigError
-from nnexp.sweeper import Composed, compose
+from nnexp.sweeper import compose
 
 SIZES = "model.hidden_size=8,16,32"
 RATES = "trainer.lr=0.1,0.2,0.3"

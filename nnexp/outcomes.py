@@ -1,0 +1,173 @@
+"""What becomes of the tasks of a plan: runs that end, are tried again, left out, or lost with their process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from nnexp.command import Command
+from nnexp.cost import Costs
+from nnexp.errors import RecordError
+from nnexp.plan import Cohort, Planned
+from nnexp.record import ENDED, now
+from nnexp.results import Results
+from nnexp.schedule import Schedule
+from nnexp.stop import Stop
+from nnexp.tally import Tally
+from nnexp.task import BUSY, Task
+
+
+class Outcomes:
+    """Hears of all tasks, keeps count, tells what goes wrong when it happens, and has the schedule go on with the rest.
+
+    Args:
+        planned: all jobs, in order.
+        stop: is set where so many fail that the command ends the sweep.
+        is_sweep: whether there may be others, to be told from.
+    """
+
+    def __init__(
+        self,
+        planned: list[Planned],
+        schedule: Schedule,
+        costs: Costs,
+        command: Command,
+        stop: Stop,
+        *,
+        quiet: bool,
+        is_sweep: bool,
+    ) -> None:
+        self.planned, self.schedule, self.costs, self.stop = planned, schedule, costs, stop
+        self.most_failures, self.is_sweep = command.most_failures, is_sweep
+        self.num_failed = 0
+        self.tally = Tally(len(planned), list(schedule.waiting), costs, quiet or not is_sweep)
+        self.results = Results(planned) if is_sweep else None
+        done = [item for item in planned if item.is_done]
+        self.counted = {item.number for item in done}
+        for item in done:
+            self.tally.count(item, item.run.read())
+        if done and not quiet:
+            text = f"{len(done)} of {len(planned)} jobs had ended before."
+            self.tally.say(text if is_sweep else "this job had ended before.", is_error=not is_sweep)
+
+    def heard(self, task: Task, kind: str, content: Any) -> None:
+        if kind == "step":
+            self.tally.step(task, content)
+        elif kind == "say":
+            self.tally.say(f"{self._name(task)}: {content}")
+        elif kind == "ended":
+            self._ended(self.planned[content], task)
+        else:
+            self._over(task, content)
+        self.tally.show()
+
+    def _ended(self, item: Planned, task: Task) -> None:
+        """A run has ended."""
+        if item.number in self.counted:
+            return
+        facts = item.run.read()
+        self.costs.learn(item.job, facts)
+        self.write([item])
+        message = str((facts.get("error") or {}).get("message", ""))
+        end = f"{self._name(Task([item], False))}: {facts['status']} at step {facts.get('steps', 0)}: {message}"
+        if facts["status"] == "failed" and self.schedule.retry(item, task.is_cohort):
+            self.tally.say(f"{end} It is tried again.")
+            return
+        if facts["status"] != "finished" and self.is_sweep:
+            self.tally.say(end)
+        self.count(item, facts)
+
+    def count(self, item: Planned, facts: dict[str, Any]) -> None:
+        self.counted.add(item.number)
+        self.tally.count(item, facts)
+        self.num_failed += facts["status"] != "finished"
+        if self.num_failed >= self.most_failures and not self.stop.requested:
+            self.tally.say(f"{self.num_failed} failed: the sweep ends here, as the command says.", is_error=True)
+            self.stop.requested = True
+
+    def _over(self, task: Task, content: dict[str, Any]) -> None:
+        """A task is over; what of it has not ended is looked after."""
+        left_out = {int(number): reason for number, reason in content["left_out"].items()}
+        tried_again = {item.number for again in self.schedule.waiting for item in again.cohort}
+        left = [i for i in task.cohort if i.number not in self.counted and i.number not in tried_again]
+        for item in [item for item in left if item.number in left_out]:
+            left.remove(item)
+            self._left_out(item, task, *left_out[item.number])
+        if error := content.get("error") or (
+            {"type": "Died", "message": content["died"]} if "died" in content else None
+        ):
+            self._died(left, task, error)
+        elif self.is_sweep and len(task.cohort) > 1:
+            self.tally.say(f"{self._name(task)}: {ends(task.cohort)}")
+        self.tally.over(task)
+        self.write(task.cohort)
+
+    def _left_out(self, item: Planned, task: Task, why: str, reason: str) -> None:
+        if item.status in ENDED and item.status not in item.again:  # by another process, meanwhile
+            self._ended(item, task)
+        elif why == BUSY and self.is_sweep:
+            self.tally.say(f"{reason.partition(' Wait')[0]} It is waited for.")
+            self.schedule.wait_for(item, task.is_cohort)
+        else:
+            self.lose(item, reason)
+
+    def _died(self, left: Cohort, task: Task, error: dict[str, str]) -> None:
+        """The process of a task came to an end that it did not mean."""
+        if len(left) > 1 and not self.stop.requested:
+            self.tally.say(f"{self._name(task)}: {error['message']}: {len(left)} lanes go on in halves")
+            self.schedule.halve(left, task.is_cohort)
+        for item in left if len(left) == 1 else ():
+            if self.guarded(item, lambda item: _mark(item, status="failed", error=error)):
+                self._ended(item, task)
+
+    def interrupt(self) -> None:
+        """Say of runs whose training was cut off that it was."""
+        for item in self.planned:
+            if item.found is not None and item.status == "running" and not item.run.is_locked:
+                self.guarded(item, lambda item: _mark(item, status="interrupted"))
+
+    def guarded(self, item: Planned, action: Callable[[Planned], Any]) -> bool:
+        """Do something with a run directory. What goes wrong with it costs this job only."""
+        try:
+            action(item)
+            return True
+        except (RecordError, OSError) as error:
+            self.lose(item, str(error))
+            return False
+
+    def lose(self, item: Planned, reason: str) -> None:
+        item.lost = reason
+        self.tally.say(f"{item.job.label}: left out: {reason}", is_error=True)
+
+    def write(self, planned: list[Planned]) -> None:
+        if self.results is not None:
+            try:
+                self.results.update(planned)
+            except OSError as error:
+                self.tally.say(f"{self.results.path} cannot be written: {error.strerror}", is_error=True)
+
+    def _name(self, task: Task) -> str:
+        first = task.cohort[0]
+        if not self.is_sweep:
+            return first.job.label
+        if len(task.cohort) == 1:
+            return f"{first.number + 1}/{len(self.planned)} {first.job.label}"
+        return f"{len(task.cohort)} lanes of {' '.join(choice.name for choice in first.job.choices)}"
+
+
+def _mark(item: Planned, **facts: Any) -> None:
+    """Write an end into the run.json of a run that nobody trains any more."""
+    item.run.lock()
+    try:
+        item.run.write(**facts, ended=now())
+    finally:
+        item.run.unlock()
+
+
+def ends(cohort: Cohort) -> str:
+    """How many lanes ended how, and by which path."""
+    facts = [item.run.read() for item in cohort]
+    counts = Counter(str(each["status"]) for each in facts)
+    paths = ", ".join(sorted({str(each["path"]) for each in facts if each.get("path")}))
+    return ", ".join(f"{count} {status}" for status, count in counts.items()) + (f" ({paths})" if paths else "")
