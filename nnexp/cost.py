@@ -1,4 +1,4 @@
-"""What jobs are expected to cost: from runs of the same kind that ended before, or else guessed from their numbers."""
+"""What jobs are expected to cost: from runs of the same kind that ended before, or else guessed from their sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MANY_LANES = 0.75  # twice the lanes cost two to this power times as much
 
 
 class Costs:
-    """Seconds, where runs of a kind are known, and otherwise numbers that are larger for larger jobs.
+    """Expected seconds: known where runs of a kind have ended, and otherwise guessed in proportion to those.
 
     Args:
         planned: the jobs of the plan; those that ended before are what is known.
@@ -22,25 +22,39 @@ class Costs:
 
     def __init__(self, planned: Iterable[Planned]) -> None:
         self.seconds: dict[str, float] = {}  # of one update of one lane, by the kind of job
+        self.ratios: dict[str, float] = {}  # of what is known to what would have been guessed
+        self._kinds: dict[str, tuple[str, float]] = {}
         for item in planned:
             if item.found is not None and item.is_done:
-                self.learn(item.job, item.found.read())
+                self.learn(item, item.found.read())
 
-    def learn(self, job: Job, facts: dict[str, Any]) -> None:
+    def learn(self, item: Planned, facts: dict[str, Any]) -> None:
         """Take note of a run that ended."""
         steps, lanes = facts.get("steps", 0), facts.get("lanes", 1)
         if steps:
-            self.seconds[kind(job)] = facts["seconds"] / steps / lanes**MANY_LANES
+            name, guessed = self._kind(item)
+            self.seconds[name] = facts["seconds"] / steps / lanes**MANY_LANES
+            self.ratios[name] = self.seconds[name] / guessed
 
     def of(self, task: Task) -> float:
-        """Expected seconds of a task, or a guess of how they compare."""
-        job = task.cohort[0].job
-        update = self.seconds.get(kind(job))
+        """Expected seconds of a task."""
+        first = task.cohort[0]
+        name, guessed = self._kind(first)
         stacked: float = len(task.cohort) ** MANY_LANES
-        return (guess(job) if update is None else update) * steps_of(job) * stacked
+        return self.seconds.get(name, guessed * self._ratio) * steps_of(first.job) * stacked
+
+    @property
+    def _ratio(self) -> float:
+        return sum(self.ratios.values()) / len(self.ratios) if self.ratios else 1.0
 
     def is_known(self, task: Task) -> bool:
-        return kind(task.cohort[0].job) in self.seconds
+        """Whether its cost is no guess."""
+        return self._kind(task.cohort[0])[0] in self.seconds
+
+    def _kind(self, item: Planned) -> tuple[str, float]:
+        if item.fingerprint not in self._kinds:
+            self._kinds[item.fingerprint] = kind(item.job), guess(item.job)
+        return self._kinds[item.fingerprint]
 
 
 def steps_of(job: Job) -> int:

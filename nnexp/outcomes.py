@@ -41,7 +41,7 @@ class Outcomes:
         self.planned, self.schedule, self.costs, self.stop = planned, schedule, costs, stop
         self.most_failures, self.is_sweep = command.most_failures, is_sweep
         self.num_failed = 0
-        self.tally = Tally(len(planned), list(schedule.waiting), costs, quiet or not is_sweep)
+        self.tally = Tally(len(planned), schedule.waiting, costs, quiet or not is_sweep)
         self.results = Results(planned) if is_sweep else None
         done = [item for item in planned if item.is_done]
         self.counted = {item.number for item in done}
@@ -67,7 +67,7 @@ class Outcomes:
         if item.number in self.counted:
             return
         facts = item.run.read()
-        self.costs.learn(item.job, facts)
+        self.costs.learn(item, facts)
         self.write([item])
         message = str((facts.get("error") or {}).get("message", ""))
         end = f"{self._name(Task([item], False))}: {facts['status']} at step {facts.get('steps', 0)}: {message}"
@@ -100,7 +100,7 @@ class Outcomes:
             self._died(left, task, error)
         elif self.is_sweep and len(task.cohort) > 1:
             self.tally.say(f"{self._name(task)}: {ends(task.cohort)}")
-        self.tally.over(task)
+        self.tally.over(task, is_done="died" not in content)
         self.write(task.cohort)
 
     def _left_out(self, item: Planned, task: Task, why: str, reason: str) -> None:

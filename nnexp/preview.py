@@ -90,15 +90,16 @@ def _time(task: Task, costs: Costs, registry: Registry) -> None:
     from nnexp.lane import Lane
     from nnexp.undisturbed import undisturbed
 
-    job = task.cohort[0].job
+    item = task.cohort[0]
+    job = item.job
     try:
         with undisturbed():
             lane = Lane(job, registry, torch_device(job.settings.device), lambda: False)
             lane.advance(min(2, lane.trainer.max_steps))
-            began, first = time.perf_counter(), lane.step
+            began, start = time.perf_counter(), lane.step
             while time.perf_counter() - began < TRY_SECONDS and lane.step < lane.trainer.max_steps:
                 lane.advance(min(lane.step + max(1, lane.step), lane.trainer.max_steps))
-            facts = {"steps": lane.step - first, "seconds": time.perf_counter() - began}
+            facts = {"steps": lane.step - start, "seconds": time.perf_counter() - began}
     except Exception:  # what is wrong with it is told when it is trained
         return
-    costs.learn(job, facts)
+    costs.learn(item, facts)

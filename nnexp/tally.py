@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Collection
 from typing import Any
 
 from tqdm import tqdm
@@ -15,6 +16,7 @@ from nnexp.progress import FIRST_LINE_SECONDS, LINE_SECONDS
 from nnexp.task import Task
 from nnexp.tell import tell
 
+REFRESH_SECONDS = 0.2
 FEWEST_DONE = 0.02  # before the time to go is told
 BEST = (("val/accuracy", max), ("val/loss", min))  # the first of these that a run has
 
@@ -24,32 +26,33 @@ class Tally:
 
     Args:
         num_jobs: of the sweep.
-        tasks: all that is to be trained.
+        waiting: what is still to be trained, and not in training.
         quiet: show nothing.
     """
 
-    def __init__(self, num_jobs: int, tasks: list[Task], costs: Costs, quiet: bool) -> None:
-        self.num_jobs, self.costs, self.quiet = num_jobs, costs, quiet
+    def __init__(self, num_jobs: int, waiting: Collection[Task], costs: Costs, quiet: bool) -> None:
+        self.num_jobs, self.waiting, self.costs, self.quiet = num_jobs, waiting, costs, quiet
         self.num_done = self.num_failed = 0
         self.best: tuple[str, float, str] | None = None
-        self.cost_left = sum(map(costs.of, tasks))
-        self.cost_done = 0.0
-        self.part: dict[Task, float] = {}
+        self.tasks_done: list[Task] = []
+        self.parts: dict[Task, float] = {}  # of tasks in training, how much of each is done
         self.began = time.monotonic()
         self._next_line = self.began + FIRST_LINE_SECONDS
         self._told = ""
         is_terminal = sys.stderr.isatty() and not quiet
         self._bar = tqdm(bar_format="{desc}", leave=False, dynamic_ncols=True) if is_terminal else None
+        if is_terminal:
+            self._next_line = self.began
 
     def step(self, task: Task, step: int) -> None:
         """A task has come so far."""
-        self.part[task] = min(1.0, step / steps_of(task.cohort[0].job)) * self.costs.of(task)
+        self.parts[task] = min(1.0, step / steps_of(task.cohort[0].job))
 
-    def over(self, task: Task) -> None:
+    def over(self, task: Task, *, is_done: bool = True) -> None:
         """A task is over."""
-        self.part.pop(task, None)
-        cost = self.costs.of(task)
-        self.cost_done, self.cost_left = self.cost_done + cost, max(0.0, self.cost_left - cost)
+        self.parts.pop(task, None)
+        if is_done:
+            self.tasks_done.append(task)
 
     def count(self, planned: Planned, facts: dict[str, Any]) -> None:
         """A run has ended, now or before."""
@@ -67,22 +70,34 @@ class Tally:
     def line(self) -> str:
         left = self.num_jobs - self.num_done - self.num_failed
         parts = [f"{self.num_done}/{self.num_jobs} done", f"{self.num_failed} failed", f"{left} left"]
-        done = self.cost_done + sum(self.part.values())
-        if left and done > FEWEST_DONE * (self.cost_done + self.cost_left):
-            seconds = (time.monotonic() - self.began) * max(0.0, self.cost_left - sum(self.part.values())) / done
+        seconds = self._seconds_left()
+        if left and seconds is not None:
             parts.append(f"{duration(seconds)} to go")
         if self.best is not None:
             name, value, label = self.best
             parts.append(f"best {name} {value:.4g} ({cut(label, 40)})")
         return ", ".join(parts)
 
+    def _seconds_left(self) -> float | None:
+        """As much longer than so far as the rest is larger than what is done; None where that is too little to tell."""
+        in_work = [(self.costs.of(task), part) for task, part in self.parts.items()]
+        done = sum(map(self.costs.of, self.tasks_done)) + sum(cost * part for cost, part in in_work)
+        left = sum(map(self.costs.of, self.waiting)) + sum(cost * (1 - part) for cost, part in in_work)
+        if done <= FEWEST_DONE * (done + left):
+            return None
+        return (time.monotonic() - self.began) * left / done
+
     def show(self) -> None:
         """The line, where it is time for it."""
+        if self.quiet or time.monotonic() < self._next_line:
+            return
+        self._next_line = time.monotonic() + (LINE_SECONDS if self._bar is None else REFRESH_SECONDS)
+        line = self.line
         if self._bar is not None:
-            self._bar.set_description_str(self.line)
-        elif not self.quiet and time.monotonic() >= self._next_line and self.line != self._told:
-            self._next_line, self._told = time.monotonic() + LINE_SECONDS, self.line
-            tell(self.line)
+            self._bar.set_description_str(line)
+        elif line != self._told:
+            tell(line)
+        self._told = line
 
     def say(self, text: str, *, is_error: bool = False) -> None:
         """Something once, above the line."""
@@ -91,6 +106,8 @@ class Tally:
         if self._bar is not None:
             self._bar.clear()
         tell(text)
+        if self._bar is not None:
+            self._bar.refresh()
 
     def close(self) -> None:
         if self._bar is not None:

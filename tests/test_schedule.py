@@ -37,7 +37,7 @@ def test_one_worker_keeps_the_order_and_several_begin_with_the_longest(cohorts) 
 
 def test_what_is_known_of_runs_that_ended_counts_more_than_a_guess(cohorts) -> None:
     made = cohorts("model=mlp,lstm", "model.hidden_size=64")
-    mlp, lstm = (cohort[0].job for cohort in made)
+    mlp, lstm = (cohort[0] for cohort in made)
     costs = Costs([])
     costs.learn(mlp, {"steps": 10, "seconds": 5.0, "lanes": 1})
     costs.learn(lstm, {"steps": 1000, "seconds": 5.0, "lanes": 1})
@@ -45,6 +45,14 @@ def test_what_is_known_of_runs_that_ended_counts_more_than_a_guess(cohorts) -> N
     assert costs.of(Task(made[1], False)) == pytest.approx(5.0 * 4)  # 4,000 steps
     costs.learn(lstm, {"steps": 1000, "seconds": 5.0, "lanes": 16})
     assert costs.of(Task(made[1], False)) == pytest.approx(5.0 * 4 / 16**0.75)
+
+
+def test_what_is_not_known_is_guessed_in_proportion_to_what_is(cohorts) -> None:
+    one, other = cohorts("model.hidden_size=8,16")
+    costs = Costs([])
+    before = costs.of(Task(other, False))
+    costs.learn(one[0], {"steps": 1, "seconds": 7 * guess(one[0].job)})
+    assert costs.of(Task(other, False)) == pytest.approx(7 * before)
 
 
 def test_jobs_of_one_kind_differ_in_real_numbers_and_seeds_only(make_job) -> None:
