@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from nnexp.command import Command
@@ -66,7 +66,9 @@ class Outcomes:
         """A run has ended."""
         if item.number in self.counted:
             return
-        facts = item.run.read()
+        facts = self._facts(item)
+        if facts is None:
+            return
         self.costs.learn(item, facts)
         self.write([item])
         message = str((facts.get("error") or {}).get("message", ""))
@@ -94,17 +96,18 @@ class Outcomes:
         for item in [item for item in left if item.number in left_out]:
             left.remove(item)
             self._left_out(item, task, *left_out[item.number])
-        if error := content.get("error") or (
-            {"type": "Died", "message": content["died"]} if "died" in content else None
-        ):
+        if error := content.get("error"):
             self._died(left, task, error)
         elif self.is_sweep and len(task.cohort) > 1:
-            self.tally.say(f"{self._name(task)}: {ends(task.cohort)}")
-        self.tally.over(task, is_done="died" not in content)
+            self.tally.say(f"{self._name(task)}: {ends(filter(None, map(self._facts, task.cohort)))}")
+        self.tally.over(task, is_done=not error)
         self.write(task.cohort)
 
     def _left_out(self, item: Planned, task: Task, why: str, reason: str) -> None:
-        if item.status in ENDED and item.status not in item.again:  # by another process, meanwhile
+        facts = self._facts(item)
+        if facts is None:
+            return
+        if facts["status"] in ENDED and facts["status"] not in item.again:  # by another process, meanwhile
             self._ended(item, task)
         elif why == BUSY and self.is_sweep:
             self.tally.say(f"{reason.partition(' Wait')[0]} It is waited for.")
@@ -124,7 +127,8 @@ class Outcomes:
     def interrupt(self) -> None:
         """Say of runs whose training was cut off that it was."""
         for item in self.planned:
-            if item.found is not None and item.status == "running" and not item.run.is_locked:
+            is_cut = item.found is not None and (self._facts(item) or {}).get("status") == "running"
+            if is_cut and not item.run.is_locked:
                 self.guarded(item, lambda item: _mark(item, status="interrupted"))
 
     def guarded(self, item: Planned, action: Callable[[Planned], Any]) -> bool:
@@ -135,6 +139,14 @@ class Outcomes:
         except (RecordError, OSError) as error:
             self.lose(item, str(error))
             return False
+
+    def _facts(self, item: Planned) -> dict[str, Any] | None:
+        """What run.json says; None where it cannot be read any more."""
+        try:
+            return item.run.read()
+        except RecordError as error:
+            self.lose(item, str(error))
+            return None
 
     def lose(self, item: Planned, reason: str) -> None:
         item.lost = reason
@@ -165,9 +177,9 @@ def _mark(item: Planned, **facts: Any) -> None:
         item.run.unlock()
 
 
-def ends(cohort: Cohort) -> str:
+def ends(facts: Iterable[dict[str, Any]]) -> str:
     """How many lanes ended how, and by which path."""
-    facts = [item.run.read() for item in cohort]
-    counts = Counter(str(each["status"]) for each in facts)
-    paths = ", ".join(sorted({str(each["path"]) for each in facts if each.get("path")}))
+    known = list(facts)
+    counts = Counter(str(each["status"]) for each in known)
+    paths = ", ".join(sorted({str(each["path"]) for each in known if each.get("path")}))
     return ", ".join(f"{count} {status}" for status, count in counts.items()) + (f" ({paths})" if paths else "")

@@ -128,10 +128,7 @@ class Pool:
                 process: BaseProcess = self.context.Process(target=_work, args=arguments)
                 process.start()
                 break
-            except (
-                EOFError,
-                ConnectionError,
-            ):  # the process that all are forked from is gone; the next try makes it anew
+            except (EOFError, ConnectionError):  # what all are forked from is gone; the next try makes it anew
                 if attempt == STARTS - 1:
                     raise
                 time.sleep(START_SECONDS)
@@ -156,7 +153,7 @@ class Pool:
     def _over(self, worker: Worker) -> None:
         worker.end()
         self.workers.remove(worker)
-        self.heard(worker.task, "over", worker.over or {"left_out": {}, "died": fate(worker.process.exitcode)})
+        self.heard(worker.task, "over", worker.over or {"left_out": {}, "error": died(worker.process.exitcode)})
 
     def ask(self) -> None:
         """Ask the workers to stop at the next checkpoint."""
@@ -182,10 +179,11 @@ def exists(number: int | None) -> bool:
     return os.name == "posix"
 
 
-def fate(code: int | None) -> str:
+def died(code: int | None) -> dict[str, str]:
     """How a process ended that did not say so."""
+    message = f"its process ended by itself, with exit code {code}"
     if code is not None and code < 0:
         name = signal.Signals(-code).name if -code in list(signal.Signals) else "a signal"
         more = ", as where memory has run out" if -code == 9 else ""
-        return f"its process was killed by signal {-code} ({name}{more})"
-    return f"its process ended by itself, with exit code {code}"
+        message = f"its process was killed by signal {-code} ({name}{more})"
+    return {"type": "Died", "message": message}

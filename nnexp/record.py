@@ -114,12 +114,13 @@ class Run:
     @property
     def is_locked(self) -> bool:
         """Whether a process has the directory now, on this host."""
-        lock = FileLock(self.path / "lock")
         try:
-            with lock.acquire(timeout=0):
+            with FileLock(self.path / "lock").acquire(timeout=0):
                 return False
         except Timeout:
             return True
+        except OSError:  # it is gone, or may not be written
+            return False
 
     def lock(self) -> None:
         """Take the directory for this process. Raises RecordError where another process trains in it."""

@@ -100,8 +100,6 @@ def work(connection: Connection, plain: dict[str, Any], registry: Registry, shar
     try:
         left_out = train(Task.of_plain(plain), registry, stop, reporter, Datasets(), share=share, echo=False)
         reporter.send("over", {"left_out": left_out})
-    except KeyboardInterrupt:
-        reporter.send("over", {"left_out": {}})
     except BaseException as error:
         reporter.send("over", {"left_out": {}, "error": describe(error)})
     os._exit(0)  # threads that a plugin has left behind are not waited for

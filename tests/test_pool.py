@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from nnexp.plan import make_runs, plan
-from nnexp.pool import Pool, fate
+from nnexp.pool import Pool, died
 from nnexp.sweeper import compose_jobs
 from nnexp.task import Task
 
@@ -64,18 +64,18 @@ def test_each_task_has_a_process_and_says_how_it_ended(pool, tasks) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "died"),
+    ("fault", "message"),
     [
         (4, "its process was killed by signal 9 (SIGKILL, as where memory has run out)"),
         (6, "its process ended by itself, with exit code 0"),
     ],
 )
-def test_a_process_that_does_not_come_back_is_told_from_one_that_does(pool, tasks, fault: int, died: str) -> None:
+def test_a_process_that_does_not_come_back_is_told_from_one_that_does(pool, tasks, fault: int, message: str) -> None:
     workers, heard = pool
     (task,) = tasks(fault)
     workers.start(task)
     wait_for_all(workers)
-    assert heard[-1] == (task, "over", {"left_out": {}, "died": died})
+    assert heard[-1] == (task, "over", {"left_out": {}, "error": {"type": "Died", "message": message}})
     assert not task.cohort[0].run.is_locked
 
 
@@ -118,7 +118,7 @@ def test_a_worker_outlives_the_process_that_it_was_forked_from(pool, tasks) -> N
     workers.start(two)
     wait_for_all(workers)
     assert [task.cohort[0].status for task in (one, two)] == ["finished", "finished"]
-    assert not [content for _, kind, content in heard if kind == "over" and "died" in content]
+    assert not [content for _, kind, content in heard if kind == "over" and "error" in content]
 
 
 def test_closing_ends_all_processes_at_once(pool, tasks) -> None:
@@ -161,4 +161,4 @@ assert not os.path.isdir("/proc/self/task") or len(os.listdir("/proc/self/task")
     ],
 )
 def test_a_fate_is_told_in_words(code: int | None, text: str) -> None:
-    assert text in fate(code)
+    assert text in died(code)["message"]
