@@ -23,11 +23,10 @@ class Here:
         progress: of a single job; of a sweep `heard` is told.
     """
 
-    size, num_busy = 1, 0
-
     def __init__(self, heard: Heard, registry: Registry, stop: Stop, progress: Progress | None) -> None:
         self.heard, self.registry, self.stop, self.progress = heard, registry, stop, progress
         self.datasets: Datasets | None = None
+        self.size, self.num_busy = 1, 0
 
     def start(self, task: Task) -> None:
         """Have a task trained, to its end."""

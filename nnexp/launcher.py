@@ -138,8 +138,17 @@ class Launcher:
         try:
             self.pool.start(task)
         except (OSError, EOFError) as error:
-            for item in able:
-                self.outcomes.lose(item, f"no process can be made to train it: {error}")
+            self._cannot_start(task, error)
+
+    def _cannot_start(self, task: Task, error: Exception) -> None:
+        """There is room for fewer processes than were asked for, or for none."""
+        if self.pool.num_busy:
+            self.tally.say(f"no more than {self.pool.num_busy} processes can be made at once: {error}")
+            self.pool.size = self.pool.num_busy
+            self.schedule.waiting.appendleft(task)
+            return
+        for item in task.cohort:
+            self.outcomes.lose(item, f"no process can be made to train it: {error}")
 
     def _look(self) -> None:
         """See now and then what has become of runs that other processes have."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from nnexp.config import Choice, Job
 from nnexp.create import Index, create, create_all, experiment_folder
-from nnexp.errors import ConfigError
+from nnexp.errors import ConfigError, RecordError
 from nnexp.fingerprint import fingerprint
 from nnexp.place import check_writable, index
 from nnexp.record import ENDED, Run, most_locks
@@ -37,7 +37,11 @@ class Planned:
 
     @property
     def status(self) -> str:
-        return "new" if self.found is None else self.found.status
+        """As run.json has it; `unreadable` where it has been damaged meanwhile."""
+        try:
+            return "new" if self.found is None else self.found.status
+        except RecordError:
+            return "unreadable"
 
     @property
     def is_done(self) -> bool:
