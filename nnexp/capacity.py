@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from nnexp.devices import free_memory
 from nnexp.lane import Lane
 
 SHARE = 0.5  # of what is free: others need memory too
@@ -43,12 +42,4 @@ def free_bytes(device: torch.device) -> int:
     """Memory that is free on a device, or for this process on the machine."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        line = Path("/proc/meminfo").read_text().split("MemAvailable:")[1]
-        found.append(1024 * int(line.split()[0]))
-    with contextlib.suppress(OSError, ValueError):  # "max" where the group has no limit
-        group = Path("/sys/fs/cgroup")
-        limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
-        found.append(limit - used)
-    return max(0, min(found))
+    return free_memory()

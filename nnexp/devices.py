@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import sys
+from pathlib import Path
 
 from nnexp.command import Command
 from nnexp.config import Job
+
+GROUP = Path("/sys/fs/cgroup")
+WORKER_BYTES = 512 << 20  # of small models, with room for their data
 
 
 def gpus_for(jobs: list[Job]) -> list[str]:
@@ -27,14 +31,27 @@ def gpus_for(jobs: list[Job]) -> list[str]:
 def num_workers(command: Command, gpus: list[str]) -> int:
     """How many processes train at once."""
     if command.workers == "auto":
-        return len(gpus) or num_cores()
+        return len(gpus) or max(1, min(num_cores(), free_memory() // WORKER_BYTES))
     return max(1, int(command.workers))
 
 
 def num_cores() -> int:
-    """Cores that this process may use."""
-    if sys.version_info >= (3, 13):
-        return os.process_cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0)) or 1
-    return os.cpu_count() or 1
+    """Cores that this process may use, also where a container has a part of their time only."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    found = len(affinity(0)) if affinity else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):  # "max" where the group has no limit
+        quota, period = map(int, (GROUP / "cpu.max").read_text().split())
+        found = min(found, -(-quota // period))
+    return max(1, found)
+
+
+def free_memory() -> int:
+    """Bytes that are free for this process on the machine."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        line = Path("/proc/meminfo").read_text().split("MemAvailable:")[1]
+        found.append(1024 * int(line.split()[0]))
+    with contextlib.suppress(OSError, ValueError):
+        limit, used = (int((GROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
+        found.append(limit - used)
+    return max(0, min(found))

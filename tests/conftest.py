@@ -165,6 +165,8 @@ class Faulty(nn.Module):
             os.kill(os.getpid(), signal.SIGKILL)
         if self.fault == 7:
             print("it prints")
+        if self.fault == 9:
+            print(os.environ.get("CUDA_VISIBLE_DEVICES"))
         return self.head(as_vector(x, self.data)) * self.scale
 '''
 

@@ -98,6 +98,17 @@ def test_what_a_plugin_prints_stands_in_the_log_of_its_run(pool, tasks) -> None:
     assert set((task.cohort[0].run.path / "log.txt").read_text().splitlines()) == {"it prints"}
 
 
+def test_each_worker_has_a_gpu_of_its_own_while_there_are_enough(faulty, tasks) -> None:
+    workers = Pool(2, lambda *_: None, faulty, ["3", "GPU-7"])
+    made = tasks(9, 9.5)
+    for task in made:
+        workers.start(task)
+    assert [worker.gpu for worker in workers.workers] == ["3", "GPU-7"]
+    wait_for_all(workers)
+    assert set((made[0].cohort[0].run.path / "log.txt").read_text().splitlines()) == {"3"}
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
 def test_workers_that_are_asked_keep_what_there_is(pool, tasks) -> None:
     workers, heard = pool
     (task,) = tasks(0, steps=10_000_000)
