@@ -42,12 +42,14 @@ def sweep_axes(params: dict[str, Any], composer: Composer) -> list[Axis]:
     """The axes of the sweep that an experiment's file names. Raises ConfigError as `make_axes` does."""
     if "experiment" in params:
         raise ConfigError("hydra.sweeper.params.experiment: an experiment sweeps no experiments. Remove this key.")
-    texts = [f"{key}={value if isinstance(value, str) else _written(value)}" for key, value in params.items()]
+    texts = [f"{key}={value if isinstance(value, str) else _written(key, value)}" for key, value in params.items()]
     return make_axes(texts, composer, multirun=True)
 
 
-def _written(value: Any) -> str:
+def _written(key: str, value: Any) -> str:
     try:
+        if key in GROUPS and isinstance(value, list):  # of names, for no choice is a list
+            return ",".join(map(str, map(Transformer.str, value)))
         return str(Transformer.str(value))
     except AssertionError:
         raise ConfigError(f"hydra.sweeper.params: {cut(repr(value))} is no value. Quote it if text is meant.") from None
@@ -58,7 +60,7 @@ def _parse(text: str) -> list[Override]:
         return OverridesParser.create().parse_overrides([text])
     except (HydraException, ValueError, ArithmeticError, RecursionError) as error:
         reason = "" if "missing EQUAL" in str(error) else f" {cut(one_line(error).split(' expecting')[0])}."
-        advice = "Write KEY=VALUE, with quotes around a value that holds spaces, commas, brackets, ~ or $"
+        advice = "Write KEY=VALUE, with quotes around a value that holds spaces, commas, brackets, =, ~ or $"
         raise ConfigError(f"{cut(text)}: not a key with a value.{reason} {advice}.") from None
 
 

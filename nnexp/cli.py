@@ -61,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         tell(f"{error.strerror or error}: {error.filename or ''}")
         return 1
     except KeyboardInterrupt:
+        tell("interrupted before anything was begun.")
         return 130
 
 
@@ -123,8 +124,9 @@ def _train(arguments: argparse.Namespace, registry: Registry, argv: Sequence[str
 def _run(cohorts: list[Cohort], registry: Registry, command: Command, again: str, *, is_sweep: bool) -> int:
     """Train, and answer with what came of it. Gives the exit code."""
     from nnexp.launcher import launch
+    from nnexp.record import ENDED
     from nnexp.stop import Stop
-    from nnexp.table import failures, many_runs, one_run
+    from nnexp.table import ending, many_runs, one_run
 
     stop = Stop()
     with stop.handling():
@@ -135,11 +137,11 @@ def _run(cohorts: list[Cohort], registry: Registry, command: Command, again: str
             return stop.exit_code
     if begun:
         answer(many_runs(begun) if is_sweep else one_run(begun[0].run))
-    planned = [item for cohort in cohorts for item in cohort]
-    if stop.signal is None and is_sweep and (table := failures(planned)):
-        answer(table)
-    if stop.requested:
-        tell(f"interrupted. To go on from here: {again}")
+    planned = sorted((item for cohort in cohorts for item in cohort), key=lambda item: item.number)
+    if is_sweep:
+        answer(ending(planned))
+    if any(item.status not in ENDED for item in planned):
+        tell(f"{'interrupted' if stop.signal else 'not all was trained'}. To go on from here: {again}")
     if stop.signal is not None:
         return stop.exit_code
     return 0 if all(item.status == "finished" and not item.lost for item in planned) else 1

@@ -25,15 +25,16 @@ class Command:
 
     Args:
         rerun: train what is finished once more, beside the old run.
-        workers: processes that train at once, auto is one for each core or GPU; 0 trains in the command's own process.
-        retry: failed trains again what has failed, from its last checkpoint.
+        workers: processes that train at once, auto is one for each core or GPU; 0 trains in the command's own process,
+            which a job that is killed takes with it.
+        retry: failed trains again what has failed, from its last checkpoint; what diverged would diverge again.
         retries: how often a run that fails is tried again at once, from its last checkpoint.
         on_error: stop ends the sweep at the first run that fails or diverges.
         max_failures: end the sweep when so many runs have failed or diverged; null is never.
         skip_invalid: leave out the points that are no valid job.
         dry_run: print what would be trained, with an estimate of the time, and train nothing.
         zip: keys whose values move together, `[model.hidden_size,trainer.lr]`, or a list of such lists.
-        exclude: points to leave out, those with all of some overrides, `'model=gru seed=range(4)'`, or a list of such.
+        exclude: points to leave out, those with all of some values: `"'model=gru seed=range(4)'"`, or a list of such.
         repeats: train each point so many times, with seed, seed + 1, and so on.
     """
 

@@ -60,7 +60,7 @@ class Fit:
             is_cohort: whether they were more than one before some of them ended, so that a sweep gives a job the same
                 numbers whatever is left of it to be trained.
         """
-        with undisturbed(), logging(self.echo):
+        with undisturbed(), logging(self.echo), turn([planned.run for planned in cohort]):
             pieces = self._pieces(cohort)
             for number, piece in enumerate(pieces):
                 if number and self.stop.requested:

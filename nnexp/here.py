@@ -36,7 +36,7 @@ class Here:
             from nnexp.writer import describe
         self.datasets = self.datasets or Datasets()
         watch = self.progress or _Told(self.heard, task)
-        over: dict[str, Any] = {"left_out": {}}
+        over: dict[str, Any] = {}
         try:
             over["left_out"] = train(task, self.registry, self.stop, watch, self.datasets, echo=True)
         except BaseException as error:

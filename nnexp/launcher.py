@@ -122,7 +122,8 @@ class Launcher:
     def _ask(self) -> None:
         self.pool.ask()
         if self.pool.num_busy:
-            self.tally.say("stopping: what is in training writes its checkpoint. Ctrl-C again ends it at once.")
+            more = "" if self.stop.signal is None else " Once more ends it at once."
+            self.tally.say(f"stopping: what is in training writes its checkpoint.{more}")
 
     def _start(self, task: Task) -> None:
         """Make the run directories of a task, and hand it out."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from nnexp.files import open_plain, write_at
 
 WAITING_BYTES = 1 << 16
+LONGEST_ROW = 1 << 16
 
 
 @dataclass
@@ -140,3 +141,14 @@ def read_rows(path: Path) -> list[tuple[int, dict[str, float]]]:
             (int(row.pop("step")), {name: float(cell) for name, cell in row.items() if cell})
             for row in csv.DictReader(file)
         ]
+
+
+def last_step(path: Path) -> int:
+    """The step of the last whole row that is on disk; 0 where there is none."""
+    try:
+        with open_plain(path) as file:
+            file.seek(max(0, file.seek(0, 2) - LONGEST_ROW))
+            rows = file.read().decode(errors="replace").split("\n")[1:-1]
+        return int(rows[-1].partition(",")[0])
+    except (OSError, ValueError, IndexError):
+        return 0

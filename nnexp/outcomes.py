@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from nnexp.command import Command
 from nnexp.cost import Costs
-from nnexp.errors import RecordError
+from nnexp.errors import RecordError, cut
+from nnexp.metrics import last_step
 from nnexp.plan import Cohort, Planned
 from nnexp.record import ENDED, now
 from nnexp.results import Results
@@ -16,6 +18,8 @@ from nnexp.schedule import Schedule
 from nnexp.stop import Stop
 from nnexp.tally import Tally
 from nnexp.task import BUSY, Task
+
+WRITE_SECONDS = 1.0  # between rows of runs that are in training
 
 
 class Outcomes:
@@ -40,7 +44,7 @@ class Outcomes:
     ) -> None:
         self.planned, self.schedule, self.costs, self.stop = planned, schedule, costs, stop
         self.most_failures, self.is_sweep = command.most_failures, is_sweep
-        self.num_failed = 0
+        self.num_failed, self._next_write = 0, 0.0
         self.tally = Tally(len(planned), schedule.waiting, costs, quiet or not is_sweep)
         self.results = Results(planned) if is_sweep else None
         done = [item for item in planned if item.is_done]
@@ -54,6 +58,9 @@ class Outcomes:
     def heard(self, task: Task, kind: str, content: Any) -> None:
         if kind == "step":
             self.tally.step(task, content)
+            if time.monotonic() >= self._next_write:
+                self._next_write = time.monotonic() + WRITE_SECONDS
+                self.write(task.cohort, content)
         elif kind == "say":
             self.tally.say(f"{self._name(task)}: {content}")
         elif kind == "ended":
@@ -71,10 +78,11 @@ class Outcomes:
             return
         self.costs.learn(item, facts)
         self.write([item])
-        message = str((facts.get("error") or {}).get("message", ""))
+        message = cut(str((facts.get("error") or {}).get("message", "")), 300)
         end = f"{self._name(Task([item], False))}: {facts['status']} at step {facts.get('steps', 0)}: {message}"
-        if facts["status"] == "failed" and self.schedule.retry(item, task.is_cohort):
-            self.tally.say(f"{end} It is tried again.")
+        is_failed = facts["status"] == "failed" and not self.stop.requested
+        if is_failed and self.schedule.retry(item, task.is_cohort):
+            self.tally.say(f"{end.rstrip('.')}. It is tried again.")
             return
         if facts["status"] != "finished" and self.is_sweep:
             self.tally.say(end)
@@ -85,35 +93,40 @@ class Outcomes:
         self.tally.count(item, facts)
         self.num_failed += facts["status"] != "finished"
         if self.num_failed >= self.most_failures and not self.stop.requested:
-            self.tally.say(f"{self.num_failed} failed: the sweep ends here, as the command says.", is_error=True)
+            self.tally.say(f"the sweep ends here, with {self.num_failed} that failed or diverged.", is_error=True)
             self.stop.requested = True
 
     def _over(self, task: Task, content: dict[str, Any]) -> None:
         """A task is over; what of it has not ended is looked after."""
-        left_out = {int(number): reason for number, reason in content["left_out"].items()}
+        left_out = {int(number): reason for number, reason in content.get("left_out", {}).items()}
         tried_again = {item.number for again in self.schedule.waiting for item in again.cohort}
         left = [i for i in task.cohort if i.number not in self.counted and i.number not in tried_again]
-        for item in [item for item in left if item.number in left_out]:
-            left.remove(item)
-            self._left_out(item, task, *left_out[item.number])
+        left = [item for item in left if item.number not in left_out]
+        self._left_out([item for item in task.cohort if item.number in left_out], task, left_out)
         if error := content.get("error"):
             self._died(left, task, error)
-        elif self.is_sweep and len(task.cohort) > 1:
+        elif self.is_sweep and len(task.cohort) > max(1, len(left_out)):
             self.tally.say(f"{self._name(task)}: {ends(filter(None, map(self._facts, task.cohort)))}")
         self.tally.over(task, is_done=not error)
         self.write(task.cohort)
 
-    def _left_out(self, item: Planned, task: Task, why: str, reason: str) -> None:
-        facts = self._facts(item)
-        if facts is None:
-            return
-        if facts["status"] in ENDED and facts["status"] not in item.again:  # by another process, meanwhile
-            self._ended(item, task)
-        elif why == BUSY and self.is_sweep:
-            self.tally.say(f"{reason.partition(' Wait')[0]} It is waited for.")
-            self.schedule.wait_for(item, task.is_cohort)
-        else:
-            self.lose(item, reason)
+    def _left_out(self, items: Cohort, task: Task, reasons: dict[int, tuple[str, str]]) -> None:
+        """Lanes that the task could not have."""
+        busy = []
+        for item in items:
+            facts, (why, reason) = self._facts(item), reasons[item.number]
+            if facts is None:
+                continue
+            if facts["status"] in ENDED and facts["status"] not in item.again:  # by another process, meanwhile
+                self._ended(item, task)
+            elif why == BUSY and self.is_sweep:
+                busy.append(item)
+            else:
+                self.lose(item, reason)
+        if busy:
+            self.schedule.wait_for(Task(busy, task.is_cohort))
+            reason = reasons[busy[0].number][1].partition(". Wait")[0]
+            self.tally.say(f"{self._name(Task(busy, True))}: waited for: {reason}")
 
     def _died(self, left: Cohort, task: Task, error: dict[str, str]) -> None:
         """The process of a task came to an end that it did not mean."""
@@ -152,10 +165,11 @@ class Outcomes:
         item.lost = reason
         self.tally.say(f"{item.job.label}: left out: {reason}", is_error=True)
 
-    def write(self, planned: list[Planned]) -> None:
+    def write(self, planned: list[Planned], step: int = 0) -> None:
+        """Rows of results.csv anew."""
         if self.results is not None:
             try:
-                self.results.update(planned)
+                self.results.update(planned, step)
             except OSError as error:
                 self.tally.say(f"{self.results.path} cannot be written: {error.strerror}", is_error=True)
 
@@ -164,7 +178,7 @@ class Outcomes:
         if not self.is_sweep:
             return first.job.label
         if len(task.cohort) == 1:
-            return f"{first.number + 1}/{len(self.planned)} {first.job.label}"
+            return f"job {first.number + 1} {first.job.label}"
         return f"{len(task.cohort)} lanes of {' '.join(choice.name for choice in first.job.choices)}"
 
 
@@ -172,7 +186,8 @@ def _mark(item: Planned, **facts: Any) -> None:
     """Write an end into the run.json of a run that nobody trains any more."""
     item.run.lock()
     try:
-        item.run.write(**facts, ended=now())
+        steps = last_step(item.run.path / "metrics.csv")
+        item.run.write(**facts, steps=steps, ended=now())
     finally:
         item.run.unlock()
 

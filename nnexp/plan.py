@@ -15,7 +15,7 @@ from nnexp.record import ENDED, Run, most_locks
 from nnexp.registry import Registry
 
 
-@dataclass
+@dataclass(eq=False)
 class Planned:
     """A job and its run directory, which is made when training begins.
 

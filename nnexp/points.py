@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import shlex
-from collections.abc import Iterator
 from typing import Any
 
 from nnexp.axes import LIMIT, Axis, make_axes
@@ -16,24 +15,27 @@ from nnexp.errors import ConfigError, cut, hint
 Point = dict[str, Any]
 
 
-def points(axes: list[Axis], command: Command, composer: Composer) -> Iterator[Point]:
-    """A value for each key. The last key varies fastest, keys that move together where the first of them stands.
+def points(axes: list[Axis], command: Command, composer: Composer) -> tuple[list[Point], list[str]]:
+    """A value for each key, and what to say of them. The last key varies fastest, keys that move together where the
+    first of them stands.
 
-    Raises ConfigError where there are too many, or `sweep.zip` or `sweep.exclude` does not fit to the axes.
+    Raises ConfigError where there are too many, or none, or `sweep.zip` or `sweep.exclude` does not fit to the axes.
     """
     bundles = _bundles(axes, _groups(command))
-    left_out = [_overrides(text, axes, composer) for text in _texts(command)]
     if math.prod(map(len, bundles)) > LIMIT:
         sizes = ", ".join(f"{axis.key} ({len(axis.values)})" for axis in axes if len(axis.values) > 1)
         raise ConfigError(f"the sweep over {cut(sizes)} has more than {LIMIT} points. Give fewer values.")
-    return _product(bundles, left_out)
-
-
-def _product(bundles: list[list[Point]], left_out: list[dict[str, tuple[Any, ...]]]) -> Iterator[Point]:
-    for parts in itertools.product(*bundles):
-        point = {key: value for part in parts for key, value in part.items()}
-        if not any(all(_is_among(point[key], values) for key, values in out.items()) for out in left_out):
-            yield point
+    found = [{k: v for part in parts for k, v in part.items()} for parts in itertools.product(*bundles)]
+    notes = []
+    for text in _texts(command):
+        out = _overrides(text, axes, composer)
+        left = [p for p in found if not all(_is_among(p[key], values) for key, values in out.items())]
+        if len(left) == len(found):
+            notes.append(f"sweep.exclude={cut(text)}: leaves out no point.")
+        found = left
+    if not found:
+        raise ConfigError("sweep.exclude leaves out every point. Leave out fewer.")
+    return found, notes
 
 
 def _is_among(value: Any, values: tuple[Any, ...]) -> bool:
@@ -104,11 +106,9 @@ def _overrides(text: str, axes: list[Axis], composer: Composer) -> dict[str, tup
         raise ConfigError(f"sweep.exclude={cut(text)}: {error}") from None
     if not found:
         raise ConfigError("sweep.exclude: give overrides, such as 'model=gru seed=3'.")
-    known = {axis.key: axis.values for axis in axes}
+    known = {axis.key for axis in axes}
     for axis in found:
         if axis.key not in known:
             advice = f"{hint(axis.key, known)} Only keys that have values in the sweep can be named."
             raise ConfigError(f"sweep.exclude={cut(text)}: {axis.key} is not given.{advice}")
-        if not any(_is_among(value, known[axis.key]) for value in axis.values):
-            raise ConfigError(f"sweep.exclude={cut(text)}: {axis.key} never has this value.")
     return {axis.key: axis.values for axis in found}

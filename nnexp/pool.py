@@ -70,8 +70,9 @@ class Worker:
 def ready() -> None:
     """Have the process that workers are forked from; signals that are meant for this one do not reach it."""
     if METHOD == "forkserver":
-        from multiprocessing import forkserver
+        from multiprocessing import forkserver, resource_tracker
 
+        resource_tracker.ensure_running()  # which lets signals through again
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             forkserver.ensure_running()
@@ -106,12 +107,13 @@ class Pool:
     def num_busy(self) -> int:
         return len(self.workers)
 
-    def start(self, task: Task) -> None:
-        """Have a task trained. Raises OSError or EOFError where no process can be made."""
+    def start(self, task: Task, *, is_trial: bool = False) -> None:
+        """Have a task trained, or tried for a moment. Raises OSError or EOFError where no process can be made."""
         ours, theirs = self.context.Pipe()
         used = [worker.gpu for worker in self.workers]
         gpu = min(self.gpus, key=used.count) if self.gpus else None
-        arguments = (theirs, task.plain(), self.registry, self.share, gpu)
+        plain = task.plain(with_runs=not is_trial) | {"is_trial": is_trial}
+        arguments = (theirs, plain, self.registry, self.share, gpu)
         try:
             process = self._process(arguments)
         except BaseException:
@@ -153,7 +155,7 @@ class Pool:
     def _over(self, worker: Worker) -> None:
         worker.end()
         self.workers.remove(worker)
-        self.heard(worker.task, "over", worker.over or {"left_out": {}, "error": died(worker.process.exitcode)})
+        self.heard(worker.task, "over", worker.over or {"error": died(worker.process.exitcode)})
 
     def ask(self) -> None:
         """Ask the workers to stop at the next checkpoint."""

@@ -6,10 +6,12 @@ import heapq
 import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from nnexp.cost import Costs
 from nnexp.errors import cut
 from nnexp.plan import Cohort, Planned
+from nnexp.pool import Pool
 from nnexp.record import ENDED
 from nnexp.registry import Registry
 from nnexp.schedule import Schedule
@@ -19,17 +21,14 @@ from nnexp.task import Task
 
 START_SECONDS = 3.0  # to import everything, once
 TASK_SECONDS = 1.0  # to build and look at a cohort
-TRY_SECONDS, ALL_TRIES_SECONDS = 0.3, 20.0
+TRY_SECONDS = 20.0
 
 
-def preview(
-    cohorts: list[Cohort], invalid: Sequence[tuple[str, str]], registry: Registry, size: int, *, timed: bool = True
-) -> str:
+def preview(cohorts: list[Cohort], invalid: Sequence[tuple[str, str]], registry: Registry, size: int) -> str:
     """A line for each job, one for each cohort that is to be trained, and the estimate.
 
     Args:
         size: workers.
-        timed: try some updates of every kind of job of which no run is known.
     """
     planned = sorted((item for cohort in cohorts for item in cohort), key=lambda item: item.number)
     states = {item.number: state(item) for item in planned}
@@ -38,19 +37,23 @@ def preview(
     rows = [["job", "state", "steps"], *([i.job.label, states[i.number], _steps(i)] for i in planned)]
     rows += [[point, f"invalid: {cut(reason)}", ""] for point, reason in invalid]
     costs = Costs(planned)
-    schedule = Schedule(cohorts, size, 0, costs)
-    tasks = list(schedule.waiting)
-    lines = [f"{len(planned)} jobs: {', '.join(said)}", align(rows)]
+    tasks = list(Schedule(cohorts, size, 0, costs).waiting)
+    lines = [f"{count_of(len(planned), 'job')}: {', '.join(said)}", align(rows)]
     if not tasks:
         return "\n".join([*lines, "nothing is to be trained."])
-    if timed:
-        _try(tasks, costs, registry)
-    heads = ["cohort", "lanes", "about"]
-    names = [" ".join(choice.name for choice in task.cohort[0].job.choices) for task in tasks]
-    table = [[n, str(len(t.cohort)), duration(costs.of(t))] for n, t in zip(names, tasks, strict=True)]
+    wrong = _try(tasks, costs, registry, size)
+    table = [["cohort", "lanes", "about", "first of them"]]
+    for task in tasks:
+        first = task.cohort[0].job
+        about = f"fails: {wrong[task]}" if task in wrong else duration(costs.of(task))
+        table.append([" ".join(c.name for c in first.choices), str(len(task.cohort)), about, first.label])
     total = START_SECONDS + makespan([costs.of(task) + TASK_SECONDS for task in tasks], size)
-    workers = f"{size} worker{'s'[: size > 1]}"
-    return "\n".join([*lines, "", align([heads, *table]), f"about {duration(total)} with {workers}."])
+    return "\n".join([*lines, "", align(table), f"about {duration(total)} with {count_of(size, 'worker')}."])
+
+
+def count_of(number: int, what: str) -> str:
+    """1 job, 2 jobs."""
+    return f"{number} {what}{'s' if number != 1 else ''}"
 
 
 def state(item: Planned) -> str:
@@ -77,29 +80,27 @@ def makespan(costs: Sequence[float], size: int) -> float:
     return max(ends)
 
 
-def _try(tasks: Sequence[Task], costs: Costs, registry: Registry) -> None:
-    """Time some updates of each kind of which no run is known, for as long as that is no work of its own."""
-    began = time.monotonic()
-    for task in tasks:
-        if not costs.is_known(task) and time.monotonic() - began < ALL_TRIES_SECONDS:
-            _time(task, costs, registry)
+def _try(tasks: Sequence[Task], costs: Costs, registry: Registry, size: int) -> dict[Task, str]:
+    """Time some updates of each kind of which no run is known, in processes of their own, for as long as that is no
+    work of its own. Gives what goes wrong.
+    """
+    wrong: dict[Task, str] = {}
 
+    def heard(task: Task, kind: str, content: Any) -> None:
+        if kind == "over" and "trial" in content:
+            costs.learn(task.cohort[0], content["trial"])
+        elif kind == "over":
+            wrong[task] = cut(content["error"]["message"])
 
-def _time(task: Task, costs: Costs, registry: Registry) -> None:
-    from nnexp.fit import torch_device
-    from nnexp.lane import Lane
-    from nnexp.undisturbed import undisturbed
-
-    item = task.cohort[0]
-    job = item.job
+    pool = Pool(size, heard, registry, [])
+    began, waiting = time.monotonic(), list(tasks)
     try:
-        with undisturbed():
-            lane = Lane(job, registry, torch_device(job.settings.device), lambda: False)
-            lane.advance(min(2, lane.trainer.max_steps))
-            began, start = time.perf_counter(), lane.step
-            while time.perf_counter() - began < TRY_SECONDS and lane.step < lane.trainer.max_steps:
-                lane.advance(min(lane.step + max(1, lane.step), lane.trainer.max_steps))
-            facts = {"steps": lane.step - start, "seconds": time.perf_counter() - began}
-    except Exception:  # what is wrong with it is told when it is trained
-        return
-    costs.learn(item, facts)
+        while (waiting or pool.num_busy) and time.monotonic() - began < TRY_SECONDS:
+            while waiting and pool.num_busy < size:
+                task = waiting.pop(0)
+                if not costs.is_known(task):
+                    pool.start(task, is_trial=True)
+            pool.listen(0.1)
+    finally:
+        pool.close()
+    return wrong

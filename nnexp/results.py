@@ -16,7 +16,7 @@ from nnexp.errors import RecordError
 from nnexp.files import write_atomically
 from nnexp.plan import Planned
 
-HEAD = ("run", "status", "steps", "seconds")
+HEAD = ("run", "status", "steps", "seconds", "path", "error")
 PREFIX = "sweep-"
 
 
@@ -37,25 +37,32 @@ class Results:
         self._rows = [""] * len(planned)
         self._written = b""
 
-    def update(self, planned: Iterable[Planned]) -> None:
-        """Some rows anew. Nothing is written where nothing has changed. Raises OSError where it cannot be."""
+    def update(self, planned: Iterable[Planned], step: int = 0) -> None:
+        """Some rows anew; `step` is where those are that are in training. Nothing is written where nothing has changed.
+
+        Raises OSError where it cannot be.
+        """
         known, facts = len(self._metrics), {item.number: _facts(item) for item in planned}
         self._metrics |= {name: None for each in facts.values() for name in each.get("metrics", {})}
-        if len(self._metrics) > known or not self._written:  # a column more
-            facts = {item.number: _facts(item) for item in self.planned}
+        there = self.path.read_bytes() if self.path.exists() else b""
+        if len(self._metrics) > known or there != self._written or not there:  # a column more, or another's rows
+            facts = {item.number: _facts(item) for item in self.planned} | facts
+            self._metrics |= {name: None for each in facts.values() for name in each.get("metrics", {})}
         for number, each in facts.items():
+            if each.get("status") == "running":
+                each["steps"] = max(step, each.get("steps", 0))
             self._rows[number] = self._row(self.planned[number], each)
         head = _line([*HEAD, *self._keys, *self._metrics])
         content = "".join([head, *self._rows]).encode()
-        if content != self._written:
+        if content != there:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            if not (self.path.exists() and self.path.read_bytes() == content):
-                write_atomically(self.path, content)
-            self._written = content
+            write_atomically(self.path, content)
+        self._written = content
 
     def _row(self, item: Planned, facts: dict[str, Any]) -> str:
         path = "" if item.found is None else os.path.relpath(item.found.path, self.path.parent)
-        head = [path, facts.get("status", "new"), facts.get("steps", 0), facts.get("seconds", 0.0)]
+        head = [path, facts.get("status", "new"), facts.get("steps", 0), facts.get("seconds", 0.0), facts.get("path")]
+        head.append((facts.get("error") or {}).get("message"))
         config, metrics = self._config[item.number], facts.get("metrics", {})
         return _line([*head, *(_cell(config.get(key)) for key in self._keys), *map(metrics.get, self._metrics)])
 

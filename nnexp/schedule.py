@@ -49,21 +49,21 @@ class Schedule:
         self.waiting.append(Task([planned], is_cohort))
         return True
 
-    def wait_for(self, planned: Planned, is_cohort: bool) -> None:
-        """Look again later for a run that another process has now."""
-        self.busy.append(Task([planned], is_cohort))
+    def wait_for(self, task: Task) -> None:
+        """Look again later for runs that another process has now."""
+        self.busy.append(task)
 
-    def look(self) -> list[Planned]:
+    def look(self) -> Cohort:
         """Those that another process has ended meanwhile; what it let go of is trained here."""
-        ended, busy, self.busy = [], self.busy, []
+        ended: Cohort = []
+        busy, self.busy = self.busy, []
         for task in busy:
-            (planned,) = task.cohort
-            if planned.status in ENDED:
-                ended.append(planned)
-            elif planned.run.is_locked:
-                self.busy.append(task)
-            else:
-                self.waiting.append(task)
+            left = [item for item in task.cohort if item.status not in ENDED]
+            ended += [item for item in task.cohort if item not in left]
+            held = [item for item in left if item.run.is_locked]
+            free = [item for item in left if item not in held]
+            self.busy += [Task(held, task.is_cohort)] if held else []
+            self.waiting += [Task(free, task.is_cohort)] if free else []
         return ended
 
 

@@ -27,6 +27,8 @@ from nnexp.errors import ConfigError, cut
 from nnexp.points import Point, points, repeated
 from nnexp.registry import KINDS, Plugin, Registry
 
+OF_POINTS = ("sweep.zip", "sweep.exclude", "sweep.repeats")
+
 
 def compose_jobs(overrides: list[str], registry: Registry, **more: Any) -> list[Job]:
     """The jobs that the overrides describe; see `compose`. Raises ConfigError, naming every bad point."""
@@ -49,21 +51,44 @@ def compose(
 
     Raises ConfigError where it cannot be said what the points are.
     """
-    notes = []
     with Composer(registry, config_name, searchpath).open() as composer:
         axes = make_axes(overrides, composer, multirun=multirun)
-        own = _experiment_axes(axes, composer)
-        if multirun:
-            axes = [*own, *axes]
-        elif own:
-            keys = ", ".join(axis.key for axis in own)
-            notes.append(f"the experiment is a sweep over {keys}. This is one point of it; -m trains all.")
-        command = _command([axis for axis in axes if is_command_key(axis.key)], composer, _experiment(axes))
-        axes = [axis for axis in axes if not is_command_key(axis.key)]
-        if multirun:
-            seed = composer.base(_experiment(axes)).config.get("seed", 0)
-            axes = repeated(axes, command.repeats, seed)
-        return _Points(axes, command, composer, notes).composed()
+        if not multirun:
+            return _one(axes, composer)
+        experiments = [value for axis in axes if axis.key == "experiment" for value in axis.values]
+        swept = frozenset(axis.key for axis in axes if len(axis.values) > 1)
+        if len(experiments) < 2:
+            return _sweep(axes, composer, swept)
+        others = [axis for axis in axes if axis.key != "experiment"]
+        parts = [_sweep([Axis("experiment", (each,)), *others], composer, swept) for each in experiments]
+        return Composed(
+            [job for part in parts for job in part.jobs],
+            _command([axis for axis in axes if is_command_key(axis.key)], composer, ()),
+            [point for part in parts for point in part.invalid],
+            list(dict.fromkeys(note for part in parts for note in part.notes)),
+        )
+
+
+def _one(axes: list[Axis], composer: Composer) -> Composed:
+    """The single job of a command without -m."""
+    given = [axis for axis in axes if is_command_key(axis.key)]
+    for axis in given:
+        if axis.key in OF_POINTS:
+            raise ConfigError(f"{axis.key} is of a sweep: add -m.")
+    command = replace(_command(given, composer, _experiment(axes)), zip=None, exclude=None, repeats=1)
+    own = _experiment_axes(axes, composer)
+    keys = ", ".join(axis.key for axis in own)
+    notes = [f"the experiment is a sweep over {keys}. This is one point of it; -m trains all."] if own else []
+    return _Points([axis for axis in axes if axis not in given], command, composer, notes, frozenset()).composed()
+
+
+def _sweep(axes: list[Axis], composer: Composer, swept: frozenset[str]) -> Composed:
+    """The points of a sweep of one experiment, or none."""
+    axes = [*_experiment_axes(axes, composer), *axes]
+    command = _command([axis for axis in axes if is_command_key(axis.key)], composer, _experiment(axes))
+    seed = composer.base(_experiment(axes)).config.get("seed", 0)
+    axes = repeated([axis for axis in axes if not is_command_key(axis.key)], command.repeats, seed)
+    return _Points(axes, command, composer, [], swept).composed()
 
 
 def _command(axes: list[Axis], composer: Composer, experiment: Choices) -> Command:
@@ -78,10 +103,13 @@ def _command(axes: list[Axis], composer: Composer, experiment: Choices) -> Comma
 class _Points:
     """Points on their way to jobs."""
 
-    def __init__(self, axes: list[Axis], command: Command, composer: Composer, notes: list[str]) -> None:
-        self.command, self.composer, self.notes = command, composer, notes
-        self.points = list(points(axes, command, composer))
-        self.swept = frozenset(axis.key for axis in axes if len(axis.values) > 1)
+    def __init__(
+        self, axes: list[Axis], command: Command, composer: Composer, notes: list[str], swept: frozenset[str]
+    ) -> None:
+        self.command, self.composer = command, composer
+        self.points, more = points(axes, command, composer)
+        self.notes = [*notes, *more]
+        self.swept = swept | {axis.key for axis in axes if len(axis.values) > 1}
         self.known: dict[str, frozenset[str]] = {}
         self.anywhere = frozenset[str]().union(*(self._known(_choices(point)) for point in self.points))
 

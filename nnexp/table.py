@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from nnexp.errors import cut
 from nnexp.plan import Planned
 from nnexp.record import ERROR, Run
+from nnexp.results import Results
 
+WHY_LENGTH = 120
 SPLITS = ("train", "val", "test")
 NUMBER = re.compile(r"-?[\d.,]+(e[-+]?\d+)?|nan|-?inf|")
 
@@ -75,33 +79,39 @@ def many_runs(planned: Sequence[Planned]) -> str:
         cells = [*(point.get(key, "") for key in keys), f["status"], str(f.get("steps", 0)), f"{f['seconds']:.1f}"]
         metrics = f.get("metrics", {})
         rows.append([*cells, *(number(metrics.get(name)) for name in names), item.run.path.name])
-    said = [
-        f"{item.run.path.name}: note: {note}"
-        for item, f in zip(planned, facts, strict=True)
-        for note in f.get("notes", [])
-    ]
+    notes: dict[str, list[str]] = {}
+    for item, f in zip(planned, facts, strict=True):
+        for note in f.get("notes", []):
+            notes.setdefault(note, []).append(item.run.path.name)
+    said = [f"note:  {of[0] if len(of) == 1 else f'{len(of)} runs'}: {note}" for note, of in notes.items()]
     folders = sorted({near(item.run.path.parent) for item in planned})
     looks = [f"look:  tensorboard --logdir {shlex.quote(folder)}" for folder in folders]
     return "\n".join([align(rows), *said, *looks])
 
 
-def failures(planned: Sequence[Planned]) -> str:
-    """All that did not finish: how it ended, why, and where the whole of it stands. Empty where all did."""
+def ending(planned: Sequence[Planned]) -> str:
+    """How a sweep ended: all that failed, why, and where the whole of it stands; how many ended how; the table."""
+    counts = Counter("left out" if item.lost else item.status for item in planned)
+    ends = ", ".join(f"{count} {status}" for status, count in counts.items())
+    jobs = f"{len(planned)} job{'s'[: len(planned) != 1]}"
+    table = Results(planned).path
+    return "\n".join([*failures(planned), f"{jobs}: {ends}", *([f"table: {near(table)}"] if table.exists() else [])])
+
+
+def failures(planned: Sequence[Planned]) -> list[str]:
+    """A line for each job that failed, diverged or was left out, below a head; nothing where there is none."""
     rows = []
     for item in planned:
-        if item.lost or item.found is None:
-            reason = item.lost or "not begun"
-            rows.append([item.job.label, "left out" if item.lost else "new", "", reason, ""])
-            continue
-        facts = item.run.read()
-        if facts["status"] != "finished":
-            error = facts.get("error") or {}
-            path = item.run.path / ERROR
-            where = near(path) if path.exists() else near(item.run.path)
-            rows.append([item.job.label, facts["status"], str(facts.get("steps", 0)), error.get("message", ""), where])
+        if item.lost:
+            rows.append([item.job.label, "left out", "", cut(item.lost, WHY_LENGTH), ""])
+        elif item.status in ("failed", "diverged"):
+            facts = item.run.read()
+            why = cut((facts.get("error") or {}).get("message", ""), WHY_LENGTH)
+            where = near(item.run.path / ERROR)
+            rows.append([item.job.label, facts["status"], str(facts.get("steps", 0)), why, where])
     if not rows:
-        return ""
+        return []
     has_failed = any(row[1] == "failed" for row in rows)
-    advice = " (sweep.retry=failed tries the failed again)" if has_failed else ""
+    advice = " (sweep.retry=failed tries again what failed)" if has_failed else ""
     head = f"{len(rows)} of {len(planned)} jobs did not finish{advice}:"
-    return "\n".join([head, align([["job", "status", "step", "why", "where"], *rows])])
+    return [head, align([["job", "status", "step", "why", "where"], *rows])]

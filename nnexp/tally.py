@@ -32,7 +32,7 @@ class Tally:
 
     def __init__(self, num_jobs: int, waiting: Collection[Task], costs: Costs, quiet: bool) -> None:
         self.num_jobs, self.waiting, self.costs, self.quiet = num_jobs, waiting, costs, quiet
-        self.num_done = self.num_failed = 0
+        self.num_done = self.num_failed = self.num_diverged = 0
         self.best: tuple[str, float, str] | None = None
         self.tasks_done: list[Task] = []
         self.parts: dict[Task, float] = {}  # of tasks in training, how much of each is done
@@ -46,6 +46,8 @@ class Tally:
 
     def step(self, task: Task, step: int) -> None:
         """A task has come so far."""
+        if not self.parts and not self.tasks_done:  # what comes before, imports above all, is no measure of the rest
+            self.began = time.monotonic()
         self.parts[task] = min(1.0, step / steps_of(task.cohort[0].job))
 
     def over(self, task: Task, *, is_done: bool = True) -> None:
@@ -56,8 +58,11 @@ class Tally:
 
     def count(self, planned: Planned, facts: dict[str, Any]) -> None:
         """A run has ended, now or before."""
-        is_good = facts["status"] == "finished"
-        self.num_done, self.num_failed = self.num_done + is_good, self.num_failed + (not is_good)
+        status = facts["status"]
+        is_good = status == "finished"
+        self.num_done += is_good
+        self.num_failed += status == "failed"
+        self.num_diverged += status == "diverged"
         metrics = facts.get("metrics", {})
         for name, better in BEST:
             value = metrics.get(name)
@@ -68,8 +73,10 @@ class Tally:
 
     @property
     def line(self) -> str:
-        left = self.num_jobs - self.num_done - self.num_failed
-        parts = [f"{self.num_done}/{self.num_jobs} done", f"{self.num_failed} failed", f"{left} left"]
+        left = self.num_jobs - self.num_done - self.num_failed - self.num_diverged
+        parts = [f"{self.num_done}/{self.num_jobs} done", f"{self.num_failed} failed"]
+        parts += [f"{self.num_diverged} diverged"] if self.num_diverged else []
+        parts.append(f"{left} left")
         seconds = self._seconds_left()
         if left and seconds is not None:
             parts.append(f"{duration(seconds)} to go")
@@ -110,8 +117,11 @@ class Tally:
             self._bar.refresh()
 
     def close(self) -> None:
+        """The last line stays where lines are told one by one."""
         if self._bar is not None:
             self._bar.close()
+        elif self._told and self.line != self._told:
+            self.say(self.line)
 
 
 def duration(seconds: float) -> str:

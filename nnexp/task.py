@@ -33,21 +33,21 @@ class Task:
     cohort: Cohort
     is_cohort: bool
 
-    def plain(self) -> dict[str, Any]:
-        """Numbers, text, lists and dictionaries. The run directories must be there."""
+    def plain(self, *, with_runs: bool = True) -> dict[str, Any]:
+        """Numbers, text, lists and dictionaries. The run directories must be there, unless they are not needed."""
         lanes = [
-            {"job": asdict(p.job), "fingerprint": p.fingerprint, "path": str(p.run.path), "number": p.number}
-            | {"again": p.again}
+            {"job": asdict(p.job), "fingerprint": p.fingerprint, "number": p.number, "again": p.again}
+            | {"path": str(p.run.path) if with_runs else None}
             for p in self.cohort
         ]
         return {"lanes": lanes, "is_cohort": self.is_cohort}
 
     @staticmethod
     def of_plain(plain: dict[str, Any]) -> Task:
-        cohort = [
-            Planned(_job(lane["job"]), lane["fingerprint"], Run(Path(lane["path"])), lane["number"], lane["again"])
-            for lane in plain["lanes"]
-        ]
+        cohort = []
+        for lane in plain["lanes"]:
+            run = Run(Path(lane["path"])) if lane["path"] else None
+            cohort.append(Planned(_job(lane["job"]), lane["fingerprint"], run, lane["number"], lane["again"]))
         return Task(cohort, plain["is_cohort"])
 
 

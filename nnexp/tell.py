@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 
@@ -30,3 +31,6 @@ def open_streams() -> None:
     os.close(handle)
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  # open as long as the process
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a plugin's message may hold any letter

@@ -24,6 +24,7 @@ from nnexp.pool import STOP
 from nnexp.registry import Registry
 from nnexp.stop import SIGNALS, Stop
 from nnexp.task import Task, train
+from nnexp.trial import tried
 from nnexp.writer import describe
 
 SHOW_SECONDS = 0.5
@@ -98,8 +99,12 @@ def work(connection: Connection, plain: dict[str, Any], registry: Registry, shar
     threading.Thread(target=stop.hear, args=(connection,), daemon=True).start()
     sys.stdout = sys.stderr = Said(reporter)
     try:
-        left_out = train(Task.of_plain(plain), registry, stop, reporter, Datasets(), share=share, echo=False)
-        reporter.send("over", {"left_out": left_out})
+        task = Task.of_plain(plain)
+        if plain["is_trial"]:
+            reporter.send("over", {"trial": tried(task.cohort[0].job, registry)})
+        else:
+            left_out = train(task, registry, stop, reporter, Datasets(), share=share, echo=False)
+            reporter.send("over", {"left_out": left_out})
     except BaseException as error:
-        reporter.send("over", {"left_out": {}, "error": describe(error)})
+        reporter.send("over", {"error": describe(error)})
     os._exit(0)  # threads that a plugin has left behind are not waited for

@@ -46,7 +46,7 @@ def test_a_failing_job_does_not_stop_the_others(sweep, capsys: pytest.CaptureFix
     runs = sweep("trainer.batch_size=32,9999,full", quiet=False)
     assert [run.status for run in runs] == ["finished", "failed", "finished"]
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "failed at" in line]
-    assert "2/3 batch_size=9999" in line
+    assert "job 2 batch_size=9999" in line
     assert "9999 is more than the 400 training rows" in line
 
 

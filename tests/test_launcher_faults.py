@@ -52,9 +52,9 @@ def test_each_fault_costs_its_own_run_and_is_told(sweep, capsys, tmp_path: Path,
         if why:
             assert facts["error"]["message"].startswith(why)
             assert (item.run.path / "error.txt").read_text().startswith(why)
-            assert f"{number + 1}/12 {item.job.label}: {status} at step 0: {why}" in errors
+            assert f"job {number + 1} {item.job.label}: {status} at step 0: {why}" in errors
     assert "Traceback" in (planned[2].run.path / "error.txt").read_text()
-    assert failures(planned).splitlines()[0].startswith("6 of 12 jobs did not finish")
+    assert failures(planned)[0].startswith("6 of 12 jobs did not finish")
     (table,) = (tmp_path / "runs" / "default").glob("sweep-fault-*/results.csv")
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert [row["status"] for row in rows] == [item.status for item in planned]
@@ -85,7 +85,7 @@ def test_a_sweep_ends_with_the_failures_that_are_allowed(sweep, capsys) -> None:
     planned = sweep("stack=false", faults="1,0,2", workers=1, on_error="stop", stop=stop)
     assert [item.status for item in planned] == ["failed"]
     assert (stop.requested, stop.signal) == (True, None)
-    assert "1 failed: the sweep ends here" in capsys.readouterr().err
+    assert "the sweep ends here, with 1 that failed or diverged" in capsys.readouterr().err
     assert [item.status for item in sweep("stack=false", faults="1,0,2,3", workers=1, max_failures=1)] == [
         "failed",
         "finished",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nnexp.metrics import Metrics, Rows, read_rows
+from nnexp.metrics import Metrics, Rows, last_step, read_rows
 
 PAIR = ["train/loss", "grad_norm"]
 
@@ -110,3 +110,20 @@ def test_what_is_added_to_the_last_row_stays_there() -> None:
 )
 def test_the_first_row_that_is_not_finite_is_found(losses: list[float], norms: list[float], index: int | None) -> None:
     assert Rows(1, losses, norms).first_bad() == index
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        ("step,a\n0,1\n1,2\n", 1),
+        ("step,a\n0,1\n1,2\n2,", 1),
+        ("step,a\n", 0),
+        ("", 0),
+        ("step,a\n" + "7,1\n" * 20000, 7),
+    ],
+    ids=["whole", "torn", "head", "empty", "long"],
+)
+def test_the_last_whole_row_says_how_far_a_run_came(tmp_path: Path, text: str, step: int) -> None:
+    (tmp_path / "metrics.csv").write_text(text)
+    assert last_step(tmp_path / "metrics.csv") == step
+    assert last_step(tmp_path / "none.csv") == 0

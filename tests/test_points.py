@@ -58,6 +58,32 @@ def test_points_with_all_of_some_overrides_are_left_out(sweep) -> None:
     assert len(texts(sweep("model=lstm,mlp", "seed=range(4)", "sweep.exclude='model=glob(m*) seed=range(3)'"))) == 5
 
 
+def test_what_leaves_out_nothing_is_told(sweep) -> None:
+    composed = sweep(SIZES, "sweep.exclude='model.hidden_size=7'")
+    assert len(composed.jobs) == 3
+    assert composed.notes == ["sweep.exclude=model.hidden_size=7: leaves out no point."]
+
+
+@pytest.mark.parametrize("key", ["sweep.repeats=2", "sweep.zip=[seed,model]", "sweep.exclude='seed=0'"])
+def test_one_job_has_no_points(registry, key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key.partition('=')[0]} is of a sweep: add -m."):
+        compose(["model=mlp", "seed=0", key], registry)
+
+
+def test_an_experiment_that_is_a_sweep_is_one_job_without_multirun(registry, write_config) -> None:
+    text = "# @package _global_\nsweep: {zip: [seed, trainer.lr], repeats: 1}\n"
+    text += "hydra: {sweeper: {params: {seed: '1,2', trainer.lr: '0.1,0.2'}}}\n"
+    composed = compose(["experiment=own"], registry, searchpath=(str(write_config("experiment", "own", text)),))
+    assert len(composed.jobs) == 1
+    assert "-m trains all" in composed.notes[0]
+
+
+def test_several_experiments_bring_their_own_sweeps(sweep) -> None:
+    composed = sweep("experiment=hello,nonlinearity", "trainer.max_steps=3")
+    assert [job.experiment for job in composed.jobs] == ["hello"] + ["nonlinearity"] * 10
+    assert len({(job.experiment, job.label) for job in composed.jobs}) == 11
+
+
 def test_repeats_are_seeds_counted_from_the_one_that_is_given(sweep) -> None:
     assert texts(sweep("model=lstm,mlp", "sweep.repeats=2")) == [
         f"model={model} seed={seed}" for model in ("lstm", "mlp") for seed in (0, 1)
@@ -85,7 +111,7 @@ def test_a_file_may_say_all_this(sweep, write_config) -> None:
         (["sweep.zip=[trainer.lr,[model.hidden_size]]"], "a list of keys, or a list of such lists"),
         (["sweep.zip=3"], "sweep.zip: expected a list of"),
         (["sweep.exclude='seed=3'"], "seed is not given. .*Only keys that have values"),
-        (["sweep.exclude='trainer.lr=5'"], "trainer.lr never has this value"),
+        (["sweep.exclude='trainer.lr=0.1,0.2'"], "sweep.exclude leaves out every point"),
         (["sweep.exclude=trainer.lr"], "not a key with a value"),
         (["""sweep.exclude="'a\""""], "No closing quotation"),
         (["seed=1,2", "sweep.repeats=2"], "seed has several values already"),

@@ -75,7 +75,7 @@ def test_a_process_that_does_not_come_back_is_told_from_one_that_does(pool, task
     (task,) = tasks(fault)
     workers.start(task)
     wait_for_all(workers)
-    assert heard[-1] == (task, "over", {"left_out": {}, "error": {"type": "Died", "message": message}})
+    assert heard[-1] == (task, "over", {"error": {"type": "Died", "message": message}})
     assert not task.cohort[0].run.is_locked
 
 

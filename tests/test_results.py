@@ -46,6 +46,22 @@ def test_every_job_has_a_row_with_its_configuration_and_its_end(planned) -> None
     assert (results.path.parent / column(results, "run")[1] / "run.json").exists()
 
 
+def test_what_another_process_has_written_is_seen(planned) -> None:
+    one, other = Results(planned), Results(planned)
+    one.update([])
+    make_runs(planned)
+    planned[0].run.write(status="finished")
+    one.update(planned[:1])
+    planned[1].run.write(status="failed", error={"type": "E", "message": "a reason"})
+    other.update(planned[1:2])
+    assert column(other, "status") == ["finished", "failed", "new", "new"]
+    planned[2].run.write(status="running")
+    one.update(planned[2:3], 17)
+    assert column(one, "status") == ["finished", "failed", "running", "new"]
+    assert column(one, "steps") == ["0", "0", "17", "0"]
+    assert column(one, "error") == ["", "a reason", "", ""]
+
+
 def test_nothing_is_written_where_nothing_has_changed(planned) -> None:
     Results(planned).update([])
     path = Results(planned).path

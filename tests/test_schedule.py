@@ -87,19 +87,21 @@ def test_a_run_is_tried_again_as_often_as_is_allowed(cohorts) -> None:
     assert order(planned) == [[1], [0], [0]]
 
 
-def test_a_run_that_another_process_has_is_looked_at_until_it_ends_or_is_let_go(cohorts) -> None:
-    ((one,), (other,)) = made = cohorts("seed=0,1", "stack=false")
+def test_runs_that_another_process_has_are_looked_at_until_they_end_or_are_let_go(cohorts) -> None:
+    (cohort,) = made = cohorts("seed=0,1,2,3")
     planned = schedule(made, 1)
-    make_runs([one, other])
+    make_runs(cohort)
     order(planned)
-    for item in (one, other):
+    for item in cohort:
         item.run.lock()
-        planned.wait_for(item, False)
+    planned.wait_for(Task(cohort, True))
     assert planned.look() == []
-    assert len(planned.busy) == 2
-    one.run.write(status="finished")
-    one.run.unlock()
-    other.run.unlock()
-    assert planned.look() == [one]
-    assert order(planned) == [[1]]
-    assert planned.busy == []
+    assert [task.cohort for task in planned.busy] == [cohort]
+    cohort[0].run.write(status="finished")
+    for item in cohort[:3]:
+        item.run.unlock()
+    assert planned.look() == cohort[:1]
+    assert [task.is_cohort for task in planned.waiting] == [True]
+    assert order(planned) == [[1, 2]]
+    assert [task.cohort for task in planned.busy] == [cohort[3:]]
+    cohort[3].run.unlock()

@@ -6,7 +6,7 @@ from nnexp.launcher import launch
 from nnexp.plan import plan
 from nnexp.stop import Stop
 from nnexp.sweeper import compose_jobs
-from nnexp.table import align, failures, many_runs, near, number, one_run
+from nnexp.table import align, ending, failures, many_runs, near, number, one_run
 
 
 def test_numbers_stand_to_the_right_and_words_to_the_left() -> None:
@@ -61,12 +61,14 @@ def test_all_that_did_not_finish_is_told_in_one_table(registry, tmp_path) -> Non
     sweep = ["dataset=moons", "trainer.max_steps=5", "trainer.batch_size=9999,full,9998", f"runs='{tmp_path}'"]
     cohorts = plan(compose_jobs(sweep, registry, multirun=True), registry)
     begun = launch(cohorts, registry, Stop(), quiet=True)
-    head, names, *lines = failures(begun).splitlines()
-    assert head == "2 of 3 jobs did not finish (sweep.retry=failed tries the failed again):"
+    head, names, *lines = ending(begun).splitlines()
+    assert head == "2 of 3 jobs did not finish (sweep.retry=failed tries again what failed):"
     assert names.split() == ["job", "status", "step", "why", "where"]
-    for line, item in zip(lines, (begun[0], begun[2]), strict=True):
+    assert lines[2] == "3 jobs: 2 failed, 1 finished"
+    assert lines[3].endswith("/results.csv")
+    for line, item in zip(lines[:2], (begun[0], begun[2]), strict=True):
         assert "trainer.batch_size=999" in line
         assert line.endswith(near(item.run.path / "error.txt"))
-    assert failures(begun[1:2]) == ""
-    begun[1].lost = "it was lost"
-    assert "left out" in failures(begun[1:2])
+    assert failures(begun[1:2]) == []
+    begun[1].lost = "it was lost,\nand that is all"
+    assert "left out        it was lost, and that is all" in failures(begun[1:2])[1]

@@ -29,7 +29,7 @@ def test_a_sweep_is_told_in_one_line(tasks, capsys) -> None:
     assert tally.line == "1/4 done, 0 failed, 3 left, 50 s to go, best val/accuracy 0.9 (default)"
     tally.count(tasks[0].cohort[0], {"status": "finished", "metrics": {"val/accuracy": 0.8}})
     tally.count(tasks[1].cohort[0], {"status": "diverged", "metrics": {"val/accuracy": 1.0}})
-    assert tally.line.startswith("2/4 done, 1 failed, 1 left")
+    assert tally.line.startswith("2/4 done, 0 failed, 1 diverged, 1 left")
     assert tally.line.endswith("best val/accuracy 0.9 (default)")
     tally.show()
     assert capsys.readouterr().err == ""

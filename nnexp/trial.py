@@ -1,0 +1,25 @@
+"""A job tried for a moment, to tell what it costs. Nothing of it is kept."""
+
+from __future__ import annotations
+
+import time
+
+from nnexp.config import Job
+from nnexp.fit import torch_device
+from nnexp.lane import Lane
+from nnexp.registry import Registry
+from nnexp.undisturbed import undisturbed
+
+SECONDS = 0.3
+
+
+def tried(job: Job, registry: Registry) -> dict[str, float]:
+    """How many updates took how many seconds. Raises what building or training it raises."""
+    with undisturbed():
+        lane = Lane(job, registry, torch_device(job.settings.device), lambda: False)
+        most = lane.trainer.max_steps
+        lane.advance(min(2, most))
+        began, start = time.perf_counter(), lane.step
+        while time.perf_counter() - began < SECONDS and lane.step < most:
+            lane.advance(min(2 * max(1, lane.step), most))
+        return {"steps": lane.step - start, "seconds": time.perf_counter() - began}
