@@ -48,7 +48,7 @@ class Command:
     dry_run: bool = False
     zip: list[str | list[str]] | None = None
     exclude: str | list[str] | None = None
-    repeats: Annotated[int, Range(min=1)] = 1
+    repeats: Annotated[int, Range(min=1, max=100_000)] = 1
 
     @property
     def most_failures(self) -> float:

@@ -35,8 +35,9 @@ class Diverged(NnexpError):
 
 
 def cut(text: str, length: int = 200) -> str:
-    """The text on one line, its end left out where it is long."""
+    """The text on one line, its end left out where it is long; what a terminal would obey is a question mark."""
     line = " ".join(text[: 2 * length].split())
+    line = "".join(letter if letter.isprintable() else "?" for letter in line)
     return line if len(text) <= length else f"{line[:length]}..."
 
 

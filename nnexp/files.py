@@ -46,6 +46,12 @@ def open_plain(path: Path, *, create: bool = False) -> BinaryIO:
     return os.fdopen(os.open(path, flags, 0o666), "rb+")
 
 
+def read_plain(path: Path) -> bytes:
+    """The content of a file; what would wait for a writer, as a pipe does, is an OSError."""
+    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        return file.read() or b""
+
+
 def settle(groups: Sequence[Sequence[Path]]) -> list[OSError | None]:
     """Wait until files are on disk, of many runs at once: a disk serves many waits in the time of one.
 

@@ -96,13 +96,13 @@ class Launcher:
         return begun
 
     def _loop(self) -> None:
-        is_asked = False
+        asked: list[int | None] = []
         while True:
             if not self.stop.requested:
                 self._look()
                 self._hand_out()
-            elif not is_asked:
-                is_asked = True
+            elif self.stop.signal not in asked:
+                asked.append(self.stop.signal)
                 self._ask()
             is_waiting = not self.stop.requested and (self.schedule.waiting or self.schedule.busy)
             if not self.pool.num_busy:
@@ -134,7 +134,7 @@ class Launcher:
         able = [item for item in task.cohort if item.found is not None]
         if not able:
             return
-        task = Task(able, task.is_cohort)
+        task = Task(able)
         self.outcomes.write(able)
         try:
             self.pool.start(task)

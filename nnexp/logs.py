@@ -8,11 +8,12 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, BinaryIO, TextIO, cast
 
 from nnexp.record import Run
 
 LOG = "log.txt"
+MOST_PARTS = 1000  # of a line, before it is written
 _now: list[Sequence[Run]] = []  # whose turn it is, the innermost last
 
 
@@ -26,6 +27,7 @@ class Log(io.TextIOBase):
 
     def __init__(self, terminal: TextIO, echo: bool) -> None:
         self.terminal, self.echo = terminal, echo
+        self._parts: list[str] = []
 
     def writable(self) -> bool:
         return True
@@ -36,17 +38,47 @@ class Log(io.TextIOBase):
     def fileno(self) -> int:
         return self.terminal.fileno()
 
+    @property
+    def buffer(self) -> BinaryIO:
+        """For plugins that write bytes."""
+        return cast(BinaryIO, _Bytes(self))
+
     def write(self, text: str) -> int:
-        runs = _now[-1] if _now else ()
-        for run in runs:
-            with contextlib.suppress(OSError):  # a full disk
-                _append(run.path / LOG, text.encode(errors="replace"))
-        if self.echo or not runs:
+        """Kept until a line is whole, for each time a file is opened for each run."""
+        if _now:
+            self._parts.append(text)
+            if "\n" in text or len(self._parts) > MOST_PARTS:
+                self.settle()
+        if self.echo or not _now:
             self.terminal.write(text)
         return len(text)
 
+    def settle(self) -> None:
+        """Write what waits, to those whose turn it still is."""
+        if self._parts and _now:
+            content = "".join(self._parts).encode(errors="replace")
+            for run in _now[-1]:
+                with contextlib.suppress(OSError):  # a full disk
+                    _append(run.path / LOG, content)
+        self._parts.clear()
+
     def flush(self) -> None:
-        self.terminal.flush()
+        if self.echo:
+            self.terminal.flush()
+
+
+class _Bytes(io.RawIOBase):
+    """The stream below, for bytes."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        self.log.write(bytes(content).decode(errors="replace"))
+        return len(content)
 
 
 def _append(path: Path, content: bytes) -> None:
@@ -58,11 +90,19 @@ def _append(path: Path, content: bytes) -> None:
 @contextlib.contextmanager
 def turn(runs: Sequence[Run]) -> Iterator[None]:
     """What is printed in the block belongs to these runs."""
+    _settle()
     _now.append(runs)
     try:
         yield
     finally:
+        _settle()
         _now.pop()
+
+
+def _settle() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, Log):
+            stream.settle()
 
 
 @contextlib.contextmanager

@@ -64,12 +64,12 @@ class Outcomes:
         elif kind == "say":
             self.tally.say(f"{self._name(task)}: {content}")
         elif kind == "ended":
-            self._ended(self.planned[content], task)
+            self._ended(self.planned[content])
         else:
             self._over(task, content)
         self.tally.show()
 
-    def _ended(self, item: Planned, task: Task) -> None:
+    def _ended(self, item: Planned) -> None:
         """A run has ended."""
         if item.number in self.counted:
             return
@@ -79,9 +79,9 @@ class Outcomes:
         self.costs.learn(item, facts)
         self.write([item])
         message = cut(str((facts.get("error") or {}).get("message", "")), 300)
-        end = f"{self._name(Task([item], False))}: {facts['status']} at step {facts.get('steps', 0)}: {message}"
+        end = f"{self._name(Task([item]))}: {facts['status']} at step {facts.get('steps', 0)}: {message}"
         is_failed = facts["status"] == "failed" and not self.stop.requested
-        if is_failed and self.schedule.retry(item, task.is_cohort):
+        if is_failed and self.schedule.retry(item):
             self.tally.say(f"{end.rstrip('.')}. It is tried again.")
             return
         if facts["status"] != "finished" and self.is_sweep:
@@ -102,7 +102,7 @@ class Outcomes:
         tried_again = {item.number for again in self.schedule.waiting for item in again.cohort}
         left = [i for i in task.cohort if i.number not in self.counted and i.number not in tried_again]
         left = [item for item in left if item.number not in left_out]
-        self._left_out([item for item in task.cohort if item.number in left_out], task, left_out)
+        self._left_out([item for item in task.cohort if item.number in left_out], left_out)
         if error := content.get("error"):
             self._died(left, task, error)
         elif self.is_sweep and len(task.cohort) > max(1, len(left_out)):
@@ -110,7 +110,7 @@ class Outcomes:
         self.tally.over(task, is_done=not error)
         self.write(task.cohort)
 
-    def _left_out(self, items: Cohort, task: Task, reasons: dict[int, tuple[str, str]]) -> None:
+    def _left_out(self, items: Cohort, reasons: dict[int, tuple[str, str]]) -> None:
         """Lanes that the task could not have."""
         busy = []
         for item in items:
@@ -118,24 +118,24 @@ class Outcomes:
             if facts is None:
                 continue
             if facts["status"] in ENDED and facts["status"] not in item.again:  # by another process, meanwhile
-                self._ended(item, task)
+                self._ended(item)
             elif why == BUSY and self.is_sweep:
                 busy.append(item)
             else:
                 self.lose(item, reason)
         if busy:
-            self.schedule.wait_for(Task(busy, task.is_cohort))
+            self.schedule.wait_for(Task(busy))
             reason = reasons[busy[0].number][1].partition(". Wait")[0]
-            self.tally.say(f"{self._name(Task(busy, True))}: waited for: {reason}")
+            self.tally.say(f"{self._name(Task(busy))}: waited for: {reason}")
 
     def _died(self, left: Cohort, task: Task, error: dict[str, str]) -> None:
         """The process of a task came to an end that it did not mean."""
         if len(left) > 1 and not self.stop.requested:
             self.tally.say(f"{self._name(task)}: {error['message']}: {len(left)} lanes go on in halves")
-            self.schedule.halve(left, task.is_cohort)
+            self.schedule.halve(left)
         for item in left if len(left) == 1 else ():
             if self.guarded(item, lambda item: _mark(item, status="failed", error=error)):
-                self._ended(item, task)
+                self._ended(item)
 
     def interrupt(self) -> None:
         """Say of runs whose training was cut off that it was."""

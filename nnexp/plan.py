@@ -24,6 +24,8 @@ class Planned:
         number: its place in the command.
         again: statuses that are ends, and are trained all the same.
         beside: the finished run that a new one is asked for beside.
+        in_cohort: whether other jobs of the command can be trained together with it, done before or not: it gets the
+            same numbers then whatever is left of them, and however many fit into a stack.
         lost: why there is no run, or none that this command could train.
     """
 
@@ -33,6 +35,7 @@ class Planned:
     number: int = 0
     again: tuple[str, ...] = ()
     beside: Run | None = None
+    in_cohort: bool = False
     lost: str = ""
 
     @property
@@ -117,8 +120,12 @@ def group(planned: list[Planned], registry: Registry) -> list[Cohort]:
     for item in planned:
         key = _common(item.job, registry) if item.job.settings.stack else str(item.number)
         cohorts.setdefault(key, []).append(item)
-    most = min(MOST_LANES, most_locks())
-    cut = [cohort[i : i + most] for cohort in cohorts.values() for i in range(0, len(cohort), most)]
+    most, cut = min(MOST_LANES, most_locks()), []
+    for cohort in cohorts.values():
+        for item in cohort:
+            item.in_cohort = len(cohort) > 1
+        parts = -(-len(cohort) // most)
+        cut += [cohort[part::parts] for part in range(parts)]
     return sorted(cut, key=lambda cohort: cohort[0].number)
 
 

@@ -63,7 +63,7 @@ def _groups(command: Command) -> list[list[str]]:
     """The keys that move together, group by group."""
     given = command.zip or []
     groups = [item for item in given if isinstance(item, list)]
-    if groups and len(groups) < len(given):
+    if (groups and len(groups) < len(given)) or not all(groups):
         raise ConfigError("sweep.zip: give a list of keys, or a list of such lists.")
     return groups or ([[str(key) for key in given]] if given else [])
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import json
 import multiprocessing as mp
+import multiprocessing.util
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -27,6 +29,8 @@ METHOD = "forkserver" if "forkserver" in mp.get_all_start_methods() else "spawn"
 END_SECONDS = 10.0
 STOP = b"stop"
 STARTS, START_SECONDS = 3, 0.2
+SAFE_PATH = "PYTHONSAFEPATH"
+LONGEST_FOLDER = 60
 
 
 @dataclass(eq=False)
@@ -36,9 +40,11 @@ class Worker:
     task: Task
     process: BaseProcess
     connection: Connection
+    lifeline: Connection
     gpu: str | None
     over: dict[str, Any] = field(default_factory=dict)
     is_reported: bool = False
+    _half: bytes = b""
 
     @property
     def ends(self) -> list[Any]:
@@ -52,32 +58,66 @@ class Worker:
         return self.is_reported and not exists(self.process.pid)
 
     def messages(self) -> Iterator[tuple[str, Any]]:
-        """What it has said. Raises EOFError when it will say nothing more."""
+        """What it has said. Raises EOFError when it will say nothing more.
+
+        A line for each, so that what else a plugin may write there spoils no more than a line.
+        """
         while self.connection.poll():
-            kind, content = json.loads(self.connection.recv_bytes())
-            yield kind, content
+            read = os.read(self.connection.fileno(), 1 << 16)
+            if not read:
+                raise EOFError
+            *lines, self._half = (self._half + read).split(b"\n")
+            for line in lines:
+                with contextlib.suppress(ValueError, TypeError):
+                    kind, content = json.loads(line)
+                    yield str(kind), content
 
     def end(self) -> None:
-        """Be sure that the process is gone."""
+        """Be sure that the process is gone, and what it held with it."""
         if self.over:
             self.process.join(END_SECONDS)
+        deadline = time.monotonic() + END_SECONDS
         with contextlib.suppress(OSError, ValueError):
             self.process.kill()
+        while time.monotonic() < deadline and exists(self.process.pid):  # also where nobody reports its end any more
+            with contextlib.suppress(OSError):
+                os.kill(self.process.pid or 0, signal.SIGKILL)
+            time.sleep(0.005)
         self.process.join(END_SECONDS)
         self.connection.close()
+        self.lifeline.close()
 
 
 def ready() -> None:
     """Have the process that workers are forked from; signals that are meant for this one do not reach it."""
-    if METHOD == "forkserver":
-        from multiprocessing import forkserver, resource_tracker
+    if METHOD != "forkserver":
+        return
+    from multiprocessing import forkserver, resource_tracker
 
-        resource_tracker.ensure_running()  # which lets signals through again
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        try:
+    resource_tracker.ensure_running()  # which lets signals through again
+    before, safe = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS), os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"  # a file of the working folder is not taken for a module of Python
+    try:
+        with short_temporary_folder():
             forkserver.ensure_running()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        del os.environ[SAFE_PATH]
+        if safe is not None:
+            os.environ[SAFE_PATH] = safe
+
+
+@contextlib.contextmanager
+def short_temporary_folder() -> Iterator[None]:
+    """The name of a socket has at most 108 bytes on Linux, and 104 on macOS: a long TMPDIR leaves no room for it."""
+    before, folder = tempfile.tempdir, tempfile.gettempdir()
+    if len(os.fsencode(folder)) > LONGEST_FOLDER:
+        tempfile.tempdir = "/tmp"  # noqa: S108  # a folder of its own is made there
+    try:
+        mp.util.get_temp_dir()
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 def _work(*arguments: Any) -> None:
@@ -110,18 +150,21 @@ class Pool:
     def start(self, task: Task, *, is_trial: bool = False) -> None:
         """Have a task trained, or tried for a moment. Raises OSError or EOFError where no process can be made."""
         ours, theirs = self.context.Pipe()
+        held, lifeline = self.context.Pipe(duplex=False)
         used = [worker.gpu for worker in self.workers]
         gpu = min(self.gpus, key=used.count) if self.gpus else None
         plain = task.plain(with_runs=not is_trial) | {"is_trial": is_trial}
-        arguments = (theirs, plain, self.registry, self.share, gpu)
+        arguments = (theirs, held, plain, self.registry, self.share, gpu)
         try:
             process = self._process(arguments)
         except BaseException:
             ours.close()
+            lifeline.close()
             raise
         finally:
             theirs.close()
-        self.workers.append(Worker(task, process, ours, gpu))
+            held.close()
+        self.workers.append(Worker(task, process, ours, lifeline, gpu))
 
     def _process(self, arguments: tuple[Any, ...]) -> BaseProcess:
         for attempt in range(STARTS):

@@ -20,6 +20,7 @@ with kept("nnexp.fit"):
     import nnexp.stack
     import nnexp.worker  # noqa: F401
 
+os.environ.pop("PYTHONSAFEPATH", None)  # which was for this process
 if given is None:
     del os.environ[THREADS]
 else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import socket
@@ -19,24 +20,40 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from nnexp.errors import RecordError
-from nnexp.files import TEMPORARY, write_atomically
+from nnexp.files import TEMPORARY, read_plain, write_atomically
 
 FORMAT = 1
 ENDED = ("finished", "diverged", "failed")
 ERROR = "error.txt"
 HEARTBEAT_SECONDS = 60
-# The types that are relied on, and whether a fact is always there.
-FACTS: dict[str, tuple[Any, bool]] = {
-    "status": (str, True),
-    "fingerprint": (str, True),
-    "seconds": ((int, float), True),
-    "resumed_from": (list, True),
-    "steps": (int, False),
-    "lanes": (int, False),
-    "parameters": (int, False),
-    "notes": (list, False),
-    "metrics": (dict, False),
-    "error": ((dict, type(None)), False),
+
+
+def _is_number(value: Any) -> bool:
+    return math.isfinite(value) if isinstance(value, float) else isinstance(value, int) and abs(value) < 2**63
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and 0 <= value < 2**63
+
+
+# What is relied on of each fact, and whether it is always there.
+FACTS: dict[str, tuple[Callable[[Any], bool], bool]] = {
+    "status": (lambda value: isinstance(value, str), True),
+    "fingerprint": (lambda value: isinstance(value, str), True),
+    "seconds": (_is_number, True),
+    "resumed_from": (lambda value: isinstance(value, list), True),
+    "steps": (_is_count, False),
+    "lanes": (lambda value: _is_count(value) and value > 0, False),
+    "parameters": (_is_count, False),
+    "notes": (lambda value: isinstance(value, list) and all(isinstance(text, str) for text in value), False),
+    "metrics": (
+        lambda value: isinstance(value, dict) and all(each is None or _is_number(each) for each in value.values()),
+        False,
+    ),
+    "error": (
+        lambda value: value is None or (isinstance(value, dict) and isinstance(value.get("message"), str)),
+        False,
+    ),
 }
 
 
@@ -72,15 +89,15 @@ class Run:
     def read(self) -> dict[str, Any]:
         """What run.json says. Raises RecordError where it cannot be read."""
         try:
-            facts = json.loads((self._known or (self.path / "run.json").read_bytes()).decode())
+            facts = json.loads((self._known or read_plain(self.path / "run.json")).decode())
         except FileNotFoundError:
             raise RecordError(f"{self.path}: there is no run.json, so this is no run directory.") from None
         except (OSError, ValueError, RecursionError) as error:
             raise RecordError(f"{self.path}: run.json cannot be read ({error}). Move the directory away.") from None
         if not isinstance(facts, dict) or facts.get("format") != FORMAT:
             raise RecordError(f"{self.path}: not a run directory of format {FORMAT}. Move it away, or update nnexp.")
-        for name, (kinds, needed) in FACTS.items():
-            if not isinstance(facts.get(name), kinds) and (needed or name in facts):
+        for name, (is_sound, is_needed) in FACTS.items():
+            if (is_needed or name in facts) and not is_sound(facts.get(name)):
                 raise RecordError(f"{self.path}: run.json has no sound '{name}'. Move the directory away.")
         return facts
 

@@ -25,8 +25,8 @@ class Schedule:
         self.retries = retries
         self.tried: Counter[int] = Counter()
         self.busy: list[Task] = []
-        left = [(cohort, [planned for planned in cohort if not planned.is_done]) for cohort in cohorts]
-        tasks = [Task(lanes, len(cohort) > 1) for cohort, lanes in left if lanes]
+        left = [[planned for planned in cohort if not planned.is_done] for cohort in cohorts]
+        tasks = [Task(lanes) for lanes in left if lanes]
         tasks = split(tasks, size, costs)
         if size > 1:  # the longest first, so that at the end no core waits long for another
             tasks.sort(key=costs.of, reverse=True)
@@ -35,18 +35,18 @@ class Schedule:
     def next(self) -> Task | None:
         return self.waiting.popleft() if self.waiting else None
 
-    def halve(self, lanes: Cohort, is_cohort: bool) -> None:
+    def halve(self, lanes: Cohort) -> None:
         """What is left of a task whose process died goes on in halves, until the cause is alone."""
         middle = len(lanes) // 2
-        self.waiting.extendleft(Task(half, is_cohort) for half in (lanes[middle:], lanes[:middle]))
+        self.waiting.extendleft(Task(half) for half in (lanes[middle:], lanes[:middle]))
 
-    def retry(self, planned: Planned, is_cohort: bool) -> bool:
+    def retry(self, planned: Planned) -> bool:
         """Try a run that failed once more, where it is to be tried."""
         self.tried[planned.number] += 1
         if self.tried[planned.number] > self.retries:
             return False
         planned.again = (*planned.again, "failed")
-        self.waiting.append(Task([planned], is_cohort))
+        self.waiting.append(Task([planned]))
         return True
 
     def wait_for(self, task: Task) -> None:
@@ -62,8 +62,8 @@ class Schedule:
             ended += [item for item in task.cohort if item not in left]
             held = [item for item in left if item.run.is_locked]
             free = [item for item in left if item not in held]
-            self.busy += [Task(held, task.is_cohort)] if held else []
-            self.waiting += [Task(free, task.is_cohort)] if free else []
+            self.busy += [Task(held)] if held else []
+            self.waiting += [Task(free)] if free else []
         return ended
 
 
@@ -75,5 +75,5 @@ def split(tasks: list[Task], size: int, costs: Costs) -> list[Task]:
         if len(largest.cohort) < 2 * FEWEST_LANES or not largest.cohort[0].job.settings.stack:
             break
         at = tasks.index(largest)
-        tasks[at : at + 1] = [Task(largest.cohort[part::2], largest.is_cohort) for part in (0, 1)]
+        tasks[at : at + 1] = [Task(largest.cohort[part::2]) for part in (0, 1)]
     return tasks

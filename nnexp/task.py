@@ -23,32 +23,27 @@ BUSY, CHANGED = "busy", "changed"
 
 @dataclass(eq=False)
 class Task:
-    """Some lanes of a cohort.
-
-    Args:
-        is_cohort: whether the cohort had more than one lane when the command was planned, so that a sweep gives a job
-            the same numbers whatever is left of it to be trained.
-    """
+    """Some lanes of a cohort."""
 
     cohort: Cohort
-    is_cohort: bool
 
     def plain(self, *, with_runs: bool = True) -> dict[str, Any]:
         """Numbers, text, lists and dictionaries. The run directories must be there, unless they are not needed."""
         lanes = [
             {"job": asdict(p.job), "fingerprint": p.fingerprint, "number": p.number, "again": p.again}
-            | {"path": str(p.run.path) if with_runs else None}
+            | {"path": str(p.run.path) if with_runs else None, "in_cohort": p.in_cohort}
             for p in self.cohort
         ]
-        return {"lanes": lanes, "is_cohort": self.is_cohort}
+        return {"lanes": lanes}
 
     @staticmethod
     def of_plain(plain: dict[str, Any]) -> Task:
         cohort = []
         for lane in plain["lanes"]:
             run = Run(Path(lane["path"])) if lane["path"] else None
-            cohort.append(Planned(_job(lane["job"]), lane["fingerprint"], run, lane["number"], lane["again"]))
-        return Task(cohort, plain["is_cohort"])
+            facts = {name: lane[name] for name in ("fingerprint", "number", "again", "in_cohort")}
+            cohort.append(Planned(_job(lane["job"]), found=run, **facts))
+        return Task(cohort)
 
 
 def _job(plain: dict[str, Any]) -> Job:
@@ -83,7 +78,7 @@ def train(
             return left_out | {planned.number: (CHANGED, reason) for planned in left}
         if left:
             fit = Fit(registry=registry, stop=stop, progress=watch, datasets=datasets, share=share, echo=echo)
-            fit.train(left, task.is_cohort)
+            fit.train(left, left[0].in_cohort)
     finally:
         for planned in held:
             planned.run.unlock()

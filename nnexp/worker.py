@@ -28,17 +28,28 @@ from nnexp.trial import tried
 from nnexp.writer import describe
 
 SHOW_SECONDS = 0.5
+MOST_PARTS = 1000  # of a line, before it is told
 
 
 class Reporter:
-    """Tells the command how far its task is."""
+    """Tells the command how far its task is, a line for each thing."""
 
     def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+        self.connection, self.pid = connection, os.getpid()
+        self._lock = threading.Lock()  # a plugin may have threads that print
         self._next_show = 0.0
 
     def send(self, kind: str, content: Any = None) -> None:
-        self.connection.send_bytes(json.dumps([kind, content]).encode())
+        """Where it cannot be heard, this process has no more use: it ends, which is noticed."""
+        left = memoryview(json.dumps([kind, content]).encode() + b"\n")
+        try:
+            with self._lock:
+                while left and os.getpid() == self.pid:
+                    left = left[os.write(self.connection.fileno(), left) :]
+        except OSError:
+            os._exit(1)
+        if os.getpid() != self.pid:  # a process that a plugin has forked came back to us
+            os._exit(1)
 
     def show(self, step: int, _rows: Rows) -> None:
         if time.monotonic() >= self._next_show:
@@ -56,15 +67,22 @@ class Said(io.TextIOBase):
     """A stream whose lines are told to the command."""
 
     def __init__(self, reporter: Reporter) -> None:
-        self.reporter, self._line = reporter, ""
+        self.reporter, self._parts = reporter, [""]
 
     def writable(self) -> bool:
         return True
 
+    def fileno(self) -> int:
+        """Of the command's standard errors, for programs that a plugin starts."""
+        return 2
+
     def write(self, text: str) -> int:
-        *lines, self._line = (self._line + text).split("\n")
-        for line in lines:
-            self.reporter.say(line.removeprefix("nnexp: "))
+        self._parts.append(text)
+        if "\n" in text or len(self._parts) > MOST_PARTS:
+            *lines, rest = "".join(self._parts).split("\n")
+            self._parts = [rest] if lines else []
+            for line in lines or [rest]:
+                self.reporter.say(line.removeprefix("nnexp: "))
         return len(text)
 
 
@@ -89,13 +107,21 @@ class Asked(Stop):
             os._exit(1)
 
 
-def work(connection: Connection, plain: dict[str, Any], registry: Registry, share: float, gpu: str | None) -> None:
+def work(
+    connection: Connection,
+    lifeline: Connection,
+    plain: dict[str, Any],
+    registry: Registry,
+    share: float,
+    gpu: str | None,
+) -> None:
     """The whole life of a worker."""
     torch.set_num_threads(1)
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     reporter, stop = Reporter(connection), Asked()
     stop.listen()
+    hold(lifeline)
     threading.Thread(target=stop.hear, args=(connection,), daemon=True).start()
     sys.stdout = sys.stderr = Said(reporter)
     try:
@@ -108,3 +134,17 @@ def work(connection: Connection, plain: dict[str, Any], registry: Registry, shar
     except BaseException as error:
         reporter.send("over", {"error": describe(error)})
     os._exit(0)  # threads that a plugin has left behind are not waited for
+
+
+def hold(lifeline: Connection) -> None:
+    """Have the system end this process when the command is gone, also while C code of a plugin lets no thread run.
+
+    When the other end is closed the system sends SIGIO, of which a process dies. Where there is no such thing, the
+    thread that hears the command does it.
+    """
+    if sys.platform == "linux":
+        import fcntl
+
+        signal.signal(signal.SIGIO, signal.SIG_DFL)
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)

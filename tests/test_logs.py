@@ -50,6 +50,17 @@ def test_with_an_echo_it_is_on_the_terminal_too(runs, capsys) -> None:
     assert capsys.readouterr().out == "both\n"
 
 
+def test_what_is_printed_in_pieces_and_in_bytes_is_whole(runs) -> None:
+    with logging(echo=False), turn(runs):
+        print("a", end="")
+        print("b", end="")
+        with turn(runs[:1]):
+            sys.stdout.buffer.write(b"bytes")
+        for _ in range(3000):
+            print(".", end="")
+    assert logs(runs) == ["abbytes" + "." * 3000, "ab" + "." * 3000]
+
+
 def test_a_log_that_cannot_be_written_stops_nothing(runs) -> None:
     (runs[0].path / "log.txt").symlink_to(runs[1].path / "elsewhere")
     with logging(echo=False), turn(runs):

@@ -122,7 +122,18 @@ def test_cohorts_keep_the_order_of_their_first_jobs_and_have_a_largest_size(
 ) -> None:
     assert grouped(registry, tmp_path, "seed=0,1,2", "model.hidden_size=4,8") == [[0, 2, 4], [1, 3, 5]]
     monkeypatch.setattr("nnexp.plan.MOST_LANES", 2)
-    assert grouped(registry, tmp_path, "seed=0,1,2", "model.hidden_size=4,8") == [[0, 2], [1, 3], [4], [5]]
+    assert grouped(registry, tmp_path, "seed=0,1,2", "model.hidden_size=4,8") == [[0, 4], [1, 5], [2], [3]]
+
+
+def test_a_cut_cohort_is_cut_evenly_and_a_lane_that_is_left_over_is_one_of_a_cohort(
+    registry, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr("nnexp.plan.MOST_LANES", 4)
+    jobs = compose_jobs([f"runs='{tmp_path}'", "seed=range(9)"], registry, multirun=True)
+    cohorts = plan(jobs, registry)
+    assert [len(cohort) for cohort in cohorts] == [3, 3, 3]
+    assert all(item.in_cohort for cohort in cohorts for item in cohort)
+    assert not plan(jobs[:1], registry)[0][0].in_cohort
 
 
 def test_a_value_that_a_trainer_marks_itself_is_not_given_by_lane(registry_with, write_plugin, tmp_path: Path) -> None:

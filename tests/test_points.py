@@ -116,7 +116,7 @@ def test_a_file_may_say_all_this(sweep, write_config) -> None:
         (["""sweep.exclude="'a\""""], "No closing quotation"),
         (["seed=1,2", "sweep.repeats=2"], "seed has several values already"),
         (["seed=x", "sweep.repeats=2"], "no number to count from"),
-        (["sweep.repeats=0"], "sweep.repeats: expected int >= 1, got 0"),
+        (["sweep.repeats=0"], "sweep.repeats: expected int >= 1 and <= 100000, got 0"),
         (["sweep.workers=1,2"], "sweep.workers is of the whole sweep"),
         (["sweep.wokers=2"], "Did you mean 'sweep.workers'"),
         (["skip_invalid=true"], "Did you mean 'sweep.skip_invalid'"),

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from nnexp.plan import make_runs, plan
-from nnexp.pool import Pool, died
+from nnexp.pool import Pool, died, exists
 from nnexp.sweeper import compose_jobs
 from nnexp.task import Task
 
@@ -31,7 +31,7 @@ def tasks(faulty, tmp_path: Path):
         cohorts = plan(compose_jobs(command, faulty, multirun=True), faulty)
         for cohort in cohorts:
             make_runs(cohort)
-        return [Task(cohort, False) for cohort in cohorts]
+        return [Task(cohort) for cohort in cohorts]
 
     return make
 
@@ -119,6 +119,55 @@ def test_workers_that_are_asked_keep_what_there_is(pool, tasks) -> None:
     wait_for_all(workers)
     assert task.cohort[0].status == "interrupted"
     assert (task.cohort[0].run.path / "last.ckpt").exists()
+
+
+def test_a_worker_that_is_deaf_goes_when_the_command_goes(tmp_path: Path, faulty) -> None:
+    """C code that lets no thread run: a regular expression that takes for ever."""
+    code = """
+import time
+from nnexp.pool import Pool
+from nnexp.task import Task
+
+pool = Pool(1, print, None, [])
+pool.context.set_forkserver_preload(["nnexp.preload", "deaf"])
+pool.start(Task([]))
+print(pool.workers[0].process.pid, flush=True)
+time.sleep(100)
+"""
+    (tmp_path / "deaf.py").write_text(
+        "import re\nfrom nnexp.worker import Task\n"
+        "Task.of_plain = staticmethod(lambda plain: re.match('(a+)+$', 'a' * 60 + 'b'))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    time.sleep(0.5)
+    assert exists(pid)
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 20
+    while exists(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not exists(pid)
+
+
+def test_a_long_temporary_folder_leaves_room_for_the_name_of_a_socket(tmp_path: Path) -> None:
+    folder = tmp_path / ("t" * 120)
+    folder.mkdir()
+    code = "from nnexp.pool import ready; ready(); print('there')"
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    words = [sys.executable, "-c", code]
+    assert subprocess.run(words, capture_output=True, text=True, env=environment).stdout == "there\n"
+
+
+def test_a_file_of_the_working_folder_is_taken_for_no_module_of_python(tmp_path: Path) -> None:
+    (tmp_path / "random.py").write_text("raise SystemExit('not this one')")
+    code = "import sys; sys.path.remove(''); from nnexp.pool import Pool, ready; Pool(1, print, None, []); ready()\n"
+    code += "import multiprocessing; context = multiprocessing.get_context('forkserver')\n"
+    code += "process = context.Process(target=print, args=('there',)); process.start(); process.join()"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert result.stdout == "there\n", result.stderr
 
 
 def test_a_worker_outlives_the_process_that_it_was_forked_from(pool, tasks) -> None:

@@ -23,6 +23,11 @@ def job(make_job, tmp_path):
     return replace(composed, settings=replace(composed.settings, runs=str(tmp_path)))
 
 
+@pytest.fixture
+def run(job) -> Run:
+    return create(job, "ab" * 32)
+
+
 def test_who_takes_the_lock_reads_what_another_process_wrote_until_then(job) -> None:
     run = create(job, "ab" * 32)
     other = Run(run.path)
@@ -118,3 +123,31 @@ def test_as_many_directories_are_locked_at_once_as_files_may_be_open(monkeypatch
     assert limits == [300, 300]
     limits[:] = [100, 100]
     assert most_locks() == 1
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"lanes": 0},
+        {"steps": 10**400},
+        {"steps": -1},
+        {"seconds": float("inf")},
+        {"metrics": {"val/accuracy": "x"}},
+        {"metrics": [1]},
+        {"error": {"message": 5}},
+        {"notes": [3]},
+    ],
+    ids=lambda facts: str(facts)[:40],
+)
+def test_facts_that_are_not_sound_are_refused_by_name(run, facts: dict[str, object]) -> None:
+    content = json.loads((run.path / "run.json").read_text()) | facts
+    (run.path / "run.json").write_text(json.dumps(content))
+    with pytest.raises(RecordError, match=f"run.json has no sound '{next(iter(facts))}'"):
+        run.read()
+
+
+def test_a_pipe_in_the_place_of_run_json_is_not_waited_for(run) -> None:
+    (run.path / "run.json").unlink()
+    os.mkfifo(run.path / "run.json")
+    with pytest.raises(RecordError):
+        run.read()

@@ -42,17 +42,17 @@ def test_what_is_known_of_runs_that_ended_counts_more_than_a_guess(cohorts) -> N
     costs.learn(mlp, {"steps": 10, "seconds": 5.0, "lanes": 1})
     costs.learn(lstm, {"steps": 1000, "seconds": 5.0, "lanes": 1})
     assert order(Schedule(made, 2, 0, costs)) == [[0], [1]]
-    assert costs.of(Task(made[1], False)) == pytest.approx(5.0 * 4)  # 4,000 steps
+    assert costs.of(Task(made[1])) == pytest.approx(5.0 * 4)  # 4,000 steps
     costs.learn(lstm, {"steps": 1000, "seconds": 5.0, "lanes": 16})
-    assert costs.of(Task(made[1], False)) == pytest.approx(5.0 * 4 / 16**0.75)
+    assert costs.of(Task(made[1])) == pytest.approx(5.0 * 4 / 16**0.75)
 
 
 def test_what_is_not_known_is_guessed_in_proportion_to_what_is(cohorts) -> None:
     one, other = cohorts("model.hidden_size=8,16")
     costs = Costs([])
-    before = costs.of(Task(other, False))
+    before = costs.of(Task(other))
     costs.learn(one[0], {"steps": 1, "seconds": 7 * guess(one[0].job)})
-    assert costs.of(Task(other, False)) == pytest.approx(7 * before)
+    assert costs.of(Task(other)) == pytest.approx(7 * before)
 
 
 def test_jobs_of_one_kind_differ_in_real_numbers_and_seeds_only(make_job) -> None:
@@ -68,14 +68,14 @@ def test_large_cohorts_are_split_while_workers_have_nothing(cohorts) -> None:
     assert halves == [list(range(0, 40, 2)), list(range(1, 40, 2))]
     assert [len(lanes) for lanes in order(schedule(made, 16))] == [10] * 4
     assert order(schedule(cohorts("seed=range(15)"), 4)) == [list(range(15))]
-    assert all(task.is_cohort for task in schedule(made, 4).waiting)
+    assert all(item.in_cohort for task in schedule(made, 4).waiting for item in task.cohort)
 
 
 def test_the_halves_of_a_task_come_next(cohorts) -> None:
     planned = schedule(cohorts("seed=range(5)", "model.hidden_size=4,8"), 1)
     first = planned.next()
     assert first is not None
-    planned.halve(first.cohort[1:], first.is_cohort)
+    planned.halve(first.cohort[1:])
     assert order(planned) == [[2, 4], [6, 8], [1, 3, 5, 7, 9]]
 
 
@@ -83,7 +83,7 @@ def test_a_run_is_tried_again_as_often_as_is_allowed(cohorts) -> None:
     planned = schedule(cohorts("seed=0,1", "stack=false"), 1, retries=2)
     task = planned.next()
     assert task is not None
-    assert [planned.retry(task.cohort[0], False) for _ in range(3)] == [True, True, False]
+    assert [planned.retry(task.cohort[0]) for _ in range(3)] == [True, True, False]
     assert order(planned) == [[1], [0], [0]]
 
 
@@ -94,14 +94,13 @@ def test_runs_that_another_process_has_are_looked_at_until_they_end_or_are_let_g
     order(planned)
     for item in cohort:
         item.run.lock()
-    planned.wait_for(Task(cohort, True))
+    planned.wait_for(Task(cohort))
     assert planned.look() == []
     assert [task.cohort for task in planned.busy] == [cohort]
     cohort[0].run.write(status="finished")
     for item in cohort[:3]:
         item.run.unlock()
     assert planned.look() == cohort[:1]
-    assert [task.is_cohort for task in planned.waiting] == [True]
     assert order(planned) == [[1, 2]]
     assert [task.cohort for task in planned.busy] == [cohort[3:]]
     cohort[3].run.unlock()

@@ -16,7 +16,7 @@ from nnexp.task import Task
 @pytest.fixture
 def tasks(registry, tmp_path) -> list[Task]:
     jobs = compose_jobs(["seed=range(4)", "stack=false", f"runs='{tmp_path}'"], registry, multirun=True)
-    return [Task(cohort, False) for cohort in plan(jobs, registry)]
+    return [Task(cohort) for cohort in plan(jobs, registry)]
 
 
 def test_a_sweep_is_told_in_one_line(tasks, capsys) -> None:
