@@ -145,11 +145,14 @@ time.sleep(100)
     time.sleep(0.5)
     assert exists(pid)
     process.kill()
-    process.communicate()
+    process.wait()
+    process.stdout.close()  # not read to its end, for the worker holds it too
     deadline = time.monotonic() + 20
-    while exists(pid) and time.monotonic() < deadline:
+    while (is_there := exists(pid)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not exists(pid)
+    if is_there:
+        os.kill(pid, signal.SIGKILL)
+    assert not is_there
 
 
 def test_a_long_temporary_folder_leaves_room_for_the_name_of_a_socket(tmp_path: Path) -> None:
