@@ -125,8 +125,9 @@ class Outcomes:
                 self.lose(item, reason)
         if busy:
             self.schedule.wait_for(Task(busy))
-            reason = reasons[busy[0].number][1].partition(". Wait")[0]
-            self.tally.say(f"{self._name(Task(busy))}: waited for: {reason}")
+        if others := [item for item in busy if item.number not in self.schedule.tried]:  # not our own, tried again
+            reason = reasons[others[0].number][1].partition(". Wait")[0]
+            self.tally.say(f"{self._name(Task(others))}: waited for: {reason}")
 
     def _died(self, left: Cohort, task: Task, error: dict[str, str]) -> None:
         """The process of a task came to an end that it did not mean."""

@@ -5,6 +5,7 @@ Nothing here may touch CUDA, which does not survive a fork, or start a thread.
 
 from __future__ import annotations
 
+import atexit
 import os
 
 from nnexp.heap import kept
@@ -25,3 +26,5 @@ if given is None:
     del os.environ[THREADS]
 else:
     os.environ[THREADS] = given
+
+atexit.register(os._exit, 0)  # nothing of all this needs an orderly end, which takes a second and a half

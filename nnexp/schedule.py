@@ -6,7 +6,6 @@ from collections import Counter, deque
 
 from nnexp.cost import Costs
 from nnexp.plan import Cohort, Planned
-from nnexp.record import ENDED
 from nnexp.task import Task
 
 FEWEST_LANES = 8  # a stack of fewer is hardly faster than they are one by one
@@ -58,7 +57,7 @@ class Schedule:
         ended: Cohort = []
         busy, self.busy = self.busy, []
         for task in busy:
-            left = [item for item in task.cohort if item.status not in ENDED]
+            left = [item for item in task.cohort if not item.is_done]
             ended += [item for item in task.cohort if item not in left]
             held = [item for item in left if item.run.is_locked]
             free = [item for item in left if item not in held]

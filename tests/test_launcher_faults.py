@@ -80,6 +80,13 @@ def test_a_run_that_fails_is_tried_as_often_as_is_asked(sweep, capsys) -> None:
     assert capsys.readouterr().err.count("It is tried again") == 2
 
 
+def test_a_lane_that_is_tried_again_waits_until_its_stack_lets_go_of_it(sweep, capsys) -> None:
+    good, bad = sweep("trainer.max_steps=4000", faults="0,2", retries=1)
+    assert (good.status, bad.status) == ("finished", "failed")
+    told = [line for line in capsys.readouterr().err.splitlines() if f"job 2 {bad.job.label}: failed" in line]
+    assert ["It is tried again" in line for line in told] == [True, False]
+
+
 def test_a_sweep_ends_with_the_failures_that_are_allowed(sweep, capsys) -> None:
     stop = Stop()
     planned = sweep("stack=false", faults="1,0,2", workers=1, on_error="stop", stop=stop)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-SWEEP = ["-m", "dataset=moons", "model=mlp", "model.hidden_size=4,8", "seed=0,1", "trainer.max_steps=5000"]
-SWEEP += ["checkpoint_every=300", "sweep.workers=2"]
+SWEEP = ["-m", "dataset=moons", "model=mlp", "model.hidden_size=4,8", "seed=0,1", "trainer.max_steps=3000"]
+SWEEP += ["checkpoint_every=200", "sweep.workers=2"]
 Bytes = dict[str, tuple[bytes, bytes]]
 
 
@@ -82,7 +82,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Bytes:
         (signal.SIGKILL, True, -9, {"running"}),
         (signal.SIGKILL, False, -9, {"running"}),
         (signal.SIGINT, True, 130, {"interrupted"}),
-        (signal.SIGTERM, False, 143, {"interrupted"}),
     ],
 )
 def test_a_sweep_that_is_ended_goes_on_bit_for_bit(
@@ -126,4 +125,4 @@ def test_two_sweeps_at_once_share_the_work_and_train_no_job_twice(start, tmp_pat
     assert [each["resumed_from"] for each in facts(tmp_path)] == [[]] * 4
     assert content(tmp_path) == undisturbed
     (table,) = tmp_path.glob("runs/default/sweep-*/results.csv")
-    assert table.read_text().count(",finished,5000,") == 4
+    assert table.read_text().count(",finished,3000,") == 4
