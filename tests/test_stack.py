@@ -82,7 +82,8 @@ def numbers(stack: Stack, lane: Lane) -> tuple[object, ...]:
     return rows.losses, rows.norms, rows.sparse, [t.tolist() for t in tensors], stack.evaluate("val")[lane]
 
 
-@every_pair
+@pytest.mark.parametrize("model", REGISTRY.names("model"))
+@pytest.mark.parametrize("dataset", ["moons", "pattern", "chartext", "edges"])  # one of each kind: many stacks are made
 def test_in_float32_a_lane_is_the_same_in_every_stack_and_near_the_run_alone(
     make_stack, make_lane, dataset: str, model: str
 ) -> None:
