@@ -124,6 +124,7 @@ def _train(arguments: argparse.Namespace, registry: Registry, argv: Sequence[str
 def _run(cohorts: list[Cohort], registry: Registry, command: Command, again: str, *, is_sweep: bool) -> int:
     """Train, and answer with what came of it. Gives the exit code."""
     from nnexp.launcher import launch
+    from nnexp.plan import in_order
     from nnexp.record import ENDED
     from nnexp.stop import Stop
     from nnexp.table import ending, many_runs, one_run
@@ -137,7 +138,7 @@ def _run(cohorts: list[Cohort], registry: Registry, command: Command, again: str
             return stop.exit_code
     if begun:
         answer(many_runs(begun) if is_sweep else one_run(begun[0].run))
-    planned = sorted((item for cohort in cohorts for item in cohort), key=lambda item: item.number)
+    planned = in_order(cohorts)
     if is_sweep:
         answer(ending(planned))
     if any(item.status not in ENDED for item in planned):

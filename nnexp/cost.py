@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 from nnexp.config import Job
-from nnexp.plan import Planned
+from nnexp.plan import Done, Planned
 from nnexp.task import Task
 
 MANY_LANES = 0.75  # twice the lanes cost two to this power times as much
@@ -17,16 +16,15 @@ class Costs:
     """Expected seconds: known where runs of a kind have ended, and otherwise guessed in proportion to those.
 
     Args:
-        planned: the jobs of the plan; those that ended before are what is known.
+        done: the jobs of the plan that ended before, which are what is known.
     """
 
-    def __init__(self, planned: Iterable[Planned]) -> None:
+    def __init__(self, done: Done) -> None:
         self.seconds: dict[str, float] = {}  # of one update of one lane, by the kind of job
         self.ratios: dict[str, float] = {}  # of what is known to what would have been guessed
         self._kinds: dict[str, tuple[str, float]] = {}
-        for item in planned:
-            if item.found is not None and item.is_done:
-                self.learn(item, item.found.read())
+        for item, facts in done.items():
+            self.learn(item, facts)
 
     def learn(self, item: Planned, facts: dict[str, Any]) -> None:
         """Take note of a run that ended."""

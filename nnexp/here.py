@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nnexp.heap import kept
 from nnexp.pool import Heard
-from nnexp.progress import Progress
+from nnexp.progress import Progress, Told
 from nnexp.registry import Registry
 from nnexp.stop import Stop
 from nnexp.task import Task, train
 
 if TYPE_CHECKING:
     from nnexp.datasets import Datasets
-    from nnexp.metrics import Rows
 
 
 class Here:
@@ -31,11 +31,11 @@ class Here:
     def start(self, task: Task) -> None:
         """Have a task trained, to its end."""
         with kept("nnexp.fit"):
-            import nnexp.fit  # noqa: F401
+            import nnexp.fit  # noqa: F401  # it is imported here, where what it makes is kept
             from nnexp.datasets import Datasets
             from nnexp.writer import describe
         self.datasets = self.datasets or Datasets()
-        watch = self.progress or _Told(self.heard, task)
+        watch = self.progress or Told(partial(self.heard, task))
         over: dict[str, Any] = {}
         try:
             over["left_out"] = train(task, self.registry, self.stop, watch, self.datasets, echo=True)
@@ -55,19 +55,3 @@ class Here:
         """Nothing is left."""
         if self.progress is not None:
             self.progress.close()
-
-
-class _Told:
-    """Tells a sweep how far a task is."""
-
-    def __init__(self, heard: Heard, task: Task) -> None:
-        self.heard, self.task = heard, task
-
-    def show(self, step: int, _rows: Rows) -> None:
-        self.heard(self.task, "step", step)
-
-    def say(self, text: str) -> None:
-        self.heard(self.task, "say", text)
-
-    def ended(self, number: int) -> None:
-        self.heard(self.task, "ended", number)

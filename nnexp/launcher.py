@@ -11,7 +11,7 @@ from nnexp.create import refer
 from nnexp.devices import gpus_for, num_workers
 from nnexp.here import Here
 from nnexp.outcomes import Outcomes
-from nnexp.plan import Cohort, Planned, make_runs
+from nnexp.plan import Cohort, Planned, all_done, in_order, left_of, make_runs
 from nnexp.pool import Pool
 from nnexp.progress import Progress
 from nnexp.registry import Registry
@@ -33,7 +33,7 @@ def launch(
     Args:
         command: how; without one, in this process.
     """
-    planned = sorted((item for cohort in cohorts for item in cohort), key=lambda item: item.number)
+    planned = in_order(cohorts)
     if not planned:
         return []
     return Launcher(cohorts, planned, registry, stop, command or Command(workers=0), quiet).run()
@@ -54,11 +54,15 @@ class Launcher:
         self.planned, self.stop, self.command = planned, stop, command
         self._next_look = 0.0
         is_sweep = len(planned) > 1 or command.workers != 0
-        gpus = gpus_for([item.job for item in planned if not item.is_done])
+        self.done = all_done(planned)
+        left = left_of(cohorts, self.done)
+        gpus = gpus_for([item.job for cohort in left for item in cohort])
         size = num_workers(command, gpus)
-        costs = Costs(planned)
-        self.schedule = Schedule(cohorts, size, command.retries, costs)
-        self.outcomes = Outcomes(planned, self.schedule, costs, command, stop, quiet=quiet, is_sweep=is_sweep)
+        costs = Costs(self.done)
+        self.schedule = Schedule(left, size, command.retries, costs)
+        self.outcomes = Outcomes(
+            planned, self.done, self.schedule, costs, command, stop, quiet=quiet, is_sweep=is_sweep
+        )
         self.tally = self.outcomes.tally
         heard, num_tasks = self.outcomes.heard, len(self.schedule.waiting)
         self.pool: Pool | Here
@@ -68,9 +72,8 @@ class Launcher:
             self.pool = Pool(size, heard, registry, gpus, share=1 / min(size, num_tasks))
 
     def run(self) -> list[Planned]:
-        for item in self.planned:
-            if item.is_done:
-                self.outcomes.guarded(item, lambda item: refer(item.job, item.run))
+        for item in self.done:
+            self.outcomes.guarded(item, lambda item: refer(item.job, item.run))
         if self.command.rerun:
             make_runs(self.planned)  # all now, so that what is interrupted is known from what is finished
         self.tally.show()

@@ -11,13 +11,13 @@ from nnexp.command import Command
 from nnexp.cost import Costs
 from nnexp.errors import RecordError, cut
 from nnexp.metrics import last_step
-from nnexp.plan import Cohort, Planned
+from nnexp.plan import Cohort, Done, Planned
 from nnexp.record import ENDED, now
 from nnexp.results import Results
 from nnexp.schedule import Schedule
 from nnexp.stop import Stop
 from nnexp.tally import Tally
-from nnexp.task import BUSY, Task
+from nnexp.task import Task
 
 WRITE_SECONDS = 1.0  # between rows of runs that are in training
 
@@ -27,6 +27,7 @@ class Outcomes:
 
     Args:
         planned: all jobs, in order.
+        done: those of them that were done before.
         stop: is set where so many fail that the command ends the sweep.
         is_sweep: whether there may be others, to be told from.
     """
@@ -34,6 +35,7 @@ class Outcomes:
     def __init__(
         self,
         planned: list[Planned],
+        done: Done,
         schedule: Schedule,
         costs: Costs,
         command: Command,
@@ -47,10 +49,9 @@ class Outcomes:
         self.num_failed, self._next_write = 0, 0.0
         self.tally = Tally(len(planned), schedule.waiting, costs, quiet or not is_sweep)
         self.results = Results(planned) if is_sweep else None
-        done = [item for item in planned if item.is_done]
         self.counted = {item.number for item in done}
-        for item in done:
-            self.tally.count(item, item.run.read())
+        for item, facts in done.items():
+            self.tally.count(item, facts)
         if done and not quiet:
             text = f"{len(done)} of {len(planned)} jobs had ended before."
             self.tally.say(text if is_sweep else "this job had ended before.", is_error=not is_sweep)
@@ -110,16 +111,16 @@ class Outcomes:
         self.tally.over(task, is_done=not error)
         self.write(task.cohort)
 
-    def _left_out(self, items: Cohort, reasons: dict[int, tuple[str, str]]) -> None:
+    def _left_out(self, items: Cohort, reasons: dict[int, tuple[bool, str]]) -> None:
         """Lanes that the task could not have."""
         busy = []
         for item in items:
-            facts, (why, reason) = self._facts(item), reasons[item.number]
+            facts, (is_busy, reason) = self._facts(item), reasons[item.number]
             if facts is None:
                 continue
             if facts["status"] in ENDED and facts["status"] not in item.again:  # by another process, meanwhile
                 self._ended(item)
-            elif why == BUSY and self.is_sweep:
+            elif is_busy and self.is_sweep:
                 busy.append(item)
             else:
                 self.lose(item, reason)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -38,18 +40,32 @@ class Planned:
     in_cohort: bool = False
     lost: str = ""
 
+    def facts(self) -> dict[str, Any]:
+        """What run.json says; nothing where there is none, or where it has been damaged meanwhile."""
+        with contextlib.suppress(RecordError):
+            if self.found is not None:
+                return self.found.read()
+        return {}
+
+    def ending(self) -> dict[str, Any] | None:
+        """What run.json says of a run that is done; None of one that is to be trained."""
+        facts = self.facts()
+        status = facts.get("status")
+        return facts if status in ENDED and status not in self.again else None
+
     @property
     def status(self) -> str:
         """As run.json has it; `unreadable` where it has been damaged meanwhile."""
-        try:
-            return "new" if self.found is None else self.found.status
-        except RecordError:
-            return "unreadable"
+        return str(self.facts().get("status", "new" if self.found is None else "unreadable"))
 
     @property
     def is_done(self) -> bool:
-        status = self.status
-        return status in ENDED and status not in self.again
+        return self.ending() is not None
+
+    @property
+    def point(self) -> dict[str, str]:
+        """What the command gives for this job, by key."""
+        return dict(text.split("=", 1) for text in self.job.overrides)
 
     @property
     def run(self) -> Run:
@@ -60,10 +76,33 @@ class Planned:
 
 
 Cohort = list[Planned]
-Invalid = list[tuple[str, str]]
+Done = dict[Planned, dict[str, Any]]  # with what run.json says, read once
 
 MOST_LANES = 512
 LANE_VALUES = ("lr", "weight_decay", "clip_norm")  # of a trainer, whose update is given these and nothing else by lane
+
+
+def in_order(cohorts: list[Cohort]) -> Cohort:
+    """All jobs of a plan, as the command has them."""
+    return sorted((item for cohort in cohorts for item in cohort), key=lambda item: item.number)
+
+
+def all_done(planned: Cohort) -> Done:
+    """The jobs that are done."""
+    return {item: facts for item in planned if (facts := item.ending()) is not None}
+
+
+def left_of(cohorts: list[Cohort], done: Done) -> list[Cohort]:
+    """What is to be trained of each cohort."""
+    left = [[item for item in cohort if item not in done] for cohort in cohorts]
+    return [cohort for cohort in left if cohort]
+
+
+def swept(planned: Sequence[Planned]) -> list[str]:
+    """The keys in which the jobs differ."""
+    points = [item.point for item in planned]
+    keys = dict.fromkeys(key for point in points for key in point)
+    return [key for key in keys if len({point.get(key) for point in points}) > 1]
 
 
 def make_runs(cohort: Cohort) -> None:
@@ -80,7 +119,7 @@ def plan(
     *,
     again: tuple[str, ...] = (),
     rerun: bool = False,
-    invalid: Invalid | None = None,
+    invalid: list[tuple[str, str]] | None = None,
 ) -> list[Cohort]:
     """Cohorts in the order of their first jobs; a job given twice is trained once. Nothing is written or built.
 

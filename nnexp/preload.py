@@ -19,7 +19,7 @@ with kept("nnexp.fit"):
     torch.set_num_threads(1)
     import nnexp.fit
     import nnexp.stack
-    import nnexp.worker  # noqa: F401
+    import nnexp.worker  # noqa: F401  # for those that are forked
 
 os.environ.pop("PYTHONSAFEPATH", None)  # which was for this process
 if given is None:

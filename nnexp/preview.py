@@ -10,7 +10,7 @@ from typing import Any
 
 from nnexp.cost import Costs
 from nnexp.errors import cut
-from nnexp.plan import Cohort, Planned
+from nnexp.plan import Cohort, Planned, all_done, in_order, left_of
 from nnexp.pool import Pool
 from nnexp.record import ENDED
 from nnexp.registry import Registry
@@ -18,6 +18,7 @@ from nnexp.schedule import Schedule
 from nnexp.table import align
 from nnexp.tally import duration
 from nnexp.task import Task
+from nnexp.tell import count_of
 
 START_SECONDS = 3.0  # to import everything, once
 TASK_SECONDS = 1.0  # to build and look at a cohort
@@ -30,14 +31,15 @@ def preview(cohorts: list[Cohort], invalid: Sequence[tuple[str, str]], registry:
     Args:
         size: workers.
     """
-    planned = sorted((item for cohort in cohorts for item in cohort), key=lambda item: item.number)
+    planned = in_order(cohorts)
     states = {item.number: state(item) for item in planned}
     counts = Counter(states.values())
     said = [f"{count} {name}" for name, count in counts.items()] + ([f"{len(invalid)} invalid"] if invalid else [])
     rows = [["job", "state", "steps"], *([i.job.label, states[i.number], _steps(i)] for i in planned)]
     rows += [[point, f"invalid: {cut(reason)}", ""] for point, reason in invalid]
-    costs = Costs(planned)
-    tasks = list(Schedule(cohorts, size, 0, costs).waiting)
+    done = all_done(planned)
+    costs = Costs(done)
+    tasks = list(Schedule(left_of(cohorts, done), size, 0, costs).waiting)
     lines = [f"{count_of(len(planned), 'job')}: {', '.join(said)}", align(rows)]
     if not tasks:
         return "\n".join([*lines, "nothing is to be trained."])
@@ -51,25 +53,21 @@ def preview(cohorts: list[Cohort], invalid: Sequence[tuple[str, str]], registry:
     return "\n".join([*lines, "", align(table), f"about {duration(total)} with {count_of(size, 'worker')}."])
 
 
-def count_of(number: int, what: str) -> str:
-    """1 job, 2 jobs."""
-    return f"{number} {what}{'s' if number != 1 else ''}"
-
-
 def state(item: Planned) -> str:
     """What a command does with a job, in words."""
     if item.beside is not None:
         return "new, beside the old run"
-    if item.status in ENDED:
-        return item.status if item.is_done else f"{item.status}, to be tried again"
-    if item.found is None or item.status == "new":
+    status = item.status
+    if status in ENDED:
+        return f"{status}, to be tried again" if status in item.again else status
+    if item.found is None or status == "new":
         return "new"
     return "in training elsewhere" if item.found.is_locked else "to resume"
 
 
 def _steps(item: Planned) -> str:
     most = item.job.trainer.values.get("max_steps", 0)
-    return f"{0 if item.found is None else item.found.read().get('steps', 0)}/{most}"
+    return f"{item.facts().get('steps', 0)}/{most}"
 
 
 def makespan(costs: Sequence[float], size: int) -> float:

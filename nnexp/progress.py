@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from tqdm import tqdm
 
@@ -15,6 +16,7 @@ from nnexp.tell import tell
 tqdm.set_lock(threading.RLock())  # its own is one of processes, which a worker that is killed leaves in the system
 LINE_SECONDS = 10.0
 FIRST_LINE_SECONDS = 2.0
+SHOW_SECONDS = 0.5
 
 
 class Watch(Protocol):
@@ -28,6 +30,29 @@ class Watch(Protocol):
 
     def ended(self, number: int) -> None:
         """The job of this number has ended: its run.json says how."""
+
+
+class Told:
+    """Passes on how far training is.
+
+    Args:
+        send: is given `step`, `say` or `ended`, with what there is to say.
+    """
+
+    def __init__(self, send: Callable[[str, Any], None]) -> None:
+        self.send = send
+        self._next_show = 0.0
+
+    def show(self, step: int, _rows: Rows) -> None:
+        if time.monotonic() >= self._next_show:
+            self._next_show = time.monotonic() + SHOW_SECONDS
+            self.send("step", step)
+
+    def say(self, text: str) -> None:
+        self.send("say", text)
+
+    def ended(self, number: int) -> None:
+        self.send("ended", number)
 
 
 class Progress:

@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import hashlib
 import io
 import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from nnexp.config import shown
 from nnexp.create import experiment_folder, label
-from nnexp.errors import RecordError
 from nnexp.files import write_atomically
-from nnexp.plan import Planned
+from nnexp.plan import Planned, swept
 
 HEAD = ("run", "status", "steps", "seconds", "path", "error")
 PREFIX = "sweep-"
 
 
-class Results:
-    """The table of one sweep: configuration, how each run ended, final metrics.
+def results_path(planned: Sequence[Planned]) -> Path:
+    """Where the table of a sweep lies.
 
     The folder's name holds what is swept and a hash of the jobs, so that the same command finds it again.
     """
+    digits = hashlib.sha256("".join(item.fingerprint for item in planned).encode()).hexdigest()[:8]
+    names = list(dict.fromkeys(key.rpartition(".")[2] for key in swept(planned)))
+    return experiment_folder(planned[0].job) / f"{PREFIX}{label(names)}-{digits}" / "results.csv"
+
+
+class Results:
+    """The table of one sweep: configuration, how each run ended, final metrics."""
 
     def __init__(self, planned: Sequence[Planned]) -> None:
-        self.planned = planned
-        digits = hashlib.sha256("".join(item.fingerprint for item in planned).encode()).hexdigest()[:8]
-        folder = experiment_folder(planned[0].job)
-        self.path = folder / f"{PREFIX}{label(swept(planned))}-{digits}" / "results.csv"
+        self.planned, self.path = planned, results_path(planned)
         self._config = [item.job.flat() for item in planned]
         self._keys = list(dict.fromkeys(key for flat in self._config for key in flat))
         self._metrics: dict[str, None] = {}  # names in the order in which they came
@@ -42,11 +45,11 @@ class Results:
 
         Raises OSError where it cannot be.
         """
-        known, facts = len(self._metrics), {item.number: _facts(item) for item in planned}
+        known, facts = len(self._metrics), {item.number: item.facts() for item in planned}
         self._metrics |= {name: None for each in facts.values() for name in each.get("metrics", {})}
         there = self.path.read_bytes() if self.path.exists() else b""
         if len(self._metrics) > known or there != self._written or not there:  # a column more, or another's rows
-            facts = {item.number: _facts(item) for item in self.planned} | facts
+            facts |= {item.number: item.facts() for item in self.planned if item.number not in facts}
             self._metrics |= {name: None for each in facts.values() for name in each.get("metrics", {})}
         for number, each in facts.items():
             if each.get("status") == "running":
@@ -67,25 +70,10 @@ class Results:
         return _line([*head, *(_cell(config.get(key)) for key in self._keys), *map(metrics.get, self._metrics)])
 
 
-def _facts(item: Planned) -> dict[str, Any]:
-    with contextlib.suppress(RecordError):
-        if item.found is not None:
-            return item.found.read()
-    return {}
-
-
 def _line(cells: Sequence[Any]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(cells)
     return text.getvalue()
-
-
-def swept(planned: Sequence[Planned]) -> list[str]:
-    """The keys in which the jobs differ, by their last names."""
-    points = [dict(text.split("=", 1) for text in item.job.overrides) for item in planned]
-    keys = dict.fromkeys(key for point in points for key in point)
-    differing = [key for key in keys if len({point.get(key) for point in points}) > 1]
-    return list(dict.fromkeys(key.rpartition(".")[2] for key in differing))
 
 
 def _cell(value: Any) -> Any:

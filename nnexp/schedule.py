@@ -15,18 +15,16 @@ class Schedule:
     """Tasks that wait.
 
     Args:
-        cohorts: of the plan; what is done of them is left alone.
+        left: of each cohort of the plan, what is to be trained.
         size: how many tasks may be in work at once.
         retries: how often a run that failed is tried again.
     """
 
-    def __init__(self, cohorts: list[Cohort], size: int, retries: int, costs: Costs) -> None:
+    def __init__(self, left: list[Cohort], size: int, retries: int, costs: Costs) -> None:
         self.retries = retries
         self.tried: Counter[int] = Counter()
         self.busy: list[Task] = []
-        left = [[planned for planned in cohort if not planned.is_done] for cohort in cohorts]
-        tasks = [Task(lanes) for lanes in left if lanes]
-        tasks = split(tasks, size, costs)
+        tasks = split([Task(lanes) for lanes in left], size, costs)
         if size > 1:  # the longest first, so that at the end no core waits long for another
             tasks.sort(key=costs.of, reverse=True)
         self.waiting = deque(tasks)

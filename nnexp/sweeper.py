@@ -26,6 +26,7 @@ from nnexp.create import label
 from nnexp.errors import ConfigError, cut
 from nnexp.points import Point, points, repeated
 from nnexp.registry import KINDS, Plugin, Registry
+from nnexp.tell import count_of
 
 OF_POINTS = ("sweep.zip", "sweep.exclude", "sweep.repeats")
 
@@ -159,7 +160,7 @@ class _Points:
 def _lack(lacked: tuple[str, ...], num_jobs: int, num_points: int) -> str:
     names = ", ".join(text for text in lacked if "=" in text)
     keys = " and ".join(text for text in lacked if "=" not in text)
-    counts = f"{num_points} points are {num_jobs} job{'s'[: num_jobs > 1]}"
+    counts = f"{num_points} points are {count_of(num_jobs, 'job')}"
     return f"{names} has no {keys}: " + (counts if num_jobs < num_points else "it goes without")
 
 

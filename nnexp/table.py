@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from nnexp.errors import cut
-from nnexp.plan import Planned
+from nnexp.plan import Planned, swept
 from nnexp.record import ERROR, Run
-from nnexp.results import Results
+from nnexp.results import results_path
+from nnexp.tell import count_of
 
 WHY_LENGTH = 120
 SPLITS = ("train", "val", "test")
@@ -68,14 +69,14 @@ def remarks(run: Run) -> list[str]:
 
 def many_runs(planned: Sequence[Planned]) -> str:
     """One line for each run: what was swept, how it ended; then what there is to say of single runs."""
-    points = [dict(text.split("=", 1) for text in item.job.overrides) for item in planned]
-    keys = [k for k in dict.fromkeys(key for p in points for key in p) if len({p.get(k) for p in points}) > 1]
+    keys = swept(planned)
     facts = [item.run.read() for item in planned]
     names = list(dict.fromkeys(name for f in facts for name in f.get("metrics", {})))
     short = [key.rpartition(".")[2] for key in keys]
     heads = [key if name == "seed" or short.count(name) > 1 else name for key, name in zip(keys, short, strict=True)]
     rows = [[*heads, "status", "steps", "seconds", *names, "run"]]
-    for item, point, f in zip(planned, points, facts, strict=True):
+    for item, f in zip(planned, facts, strict=True):
+        point = item.point
         cells = [*(point.get(key, "") for key in keys), f["status"], str(f.get("steps", 0)), f"{f['seconds']:.1f}"]
         metrics = f.get("metrics", {})
         rows.append([*cells, *(number(metrics.get(name)) for name in names), item.run.path.name])
@@ -93,9 +94,9 @@ def ending(planned: Sequence[Planned]) -> str:
     """How a sweep ended: all that failed, why, and where the whole of it stands; how many ended how; the table."""
     counts = Counter("left out" if item.lost else item.status for item in planned)
     ends = ", ".join(f"{count} {status}" for status, count in counts.items())
-    jobs = f"{len(planned)} job{'s'[: len(planned) != 1]}"
-    table = Results(planned).path
-    return "\n".join([*failures(planned), f"{jobs}: {ends}", *([f"table: {near(table)}"] if table.exists() else [])])
+    table = results_path(planned)
+    lines = [*failures(planned), f"{count_of(len(planned), 'job')}: {ends}"]
+    return "\n".join([*lines, f"table: {near(table)}"] if table.exists() else lines)
 
 
 def failures(planned: Sequence[Planned]) -> list[str]:

@@ -18,8 +18,6 @@ from nnexp.stop import Stop
 if TYPE_CHECKING:
     from nnexp.datasets import Datasets
 
-BUSY, CHANGED = "busy", "changed"
-
 
 @dataclass(eq=False)
 class Task:
@@ -53,8 +51,8 @@ def _job(plain: dict[str, Any]) -> Job:
 
 def train(
     task: Task, registry: Registry, stop: Stop, watch: Watch, datasets: Datasets, *, share: float = 1.0, echo: bool
-) -> dict[int, tuple[str, str]]:
-    """Train the lanes that are not done. Gives, by number, those that were left out: why in a word, and in a sentence.
+) -> dict[int, tuple[bool, str]]:
+    """Train the lanes that are not done. Gives, by number, why others were left out, and whether a process has them.
 
     Args:
         share: of the free memory, the part that these lanes may take.
@@ -62,7 +60,7 @@ def train(
     """
     from nnexp.fit import Fit
 
-    left_out: dict[int, tuple[str, str]] = {}
+    left_out: dict[int, tuple[bool, str]] = {}
     held: Cohort = []
     try:
         for planned in task.cohort:
@@ -70,12 +68,12 @@ def train(
                 planned.run.lock()
                 held.append(planned)
             except (RecordError, OSError) as error:
-                left_out[planned.number] = (BUSY if planned.run.is_locked else CHANGED, str(error))
+                left_out[planned.number] = (planned.run.is_locked, str(error))
         for planned in held:
             planned.run.when_ended = lambda number=planned.number: watch.ended(number)
         left = [planned for planned in held if not planned.is_done]  # another process may just have finished one
         if left and (reason := _change(left[0], registry)):
-            return left_out | {planned.number: (CHANGED, reason) for planned in left}
+            return left_out | {planned.number: (False, reason) for planned in left}
         if left:
             fit = Fit(registry=registry, stop=stop, progress=watch, datasets=datasets, share=share, echo=echo)
             fit.train(left, left[0].in_cohort)

@@ -15,6 +15,11 @@ def tell(message: str) -> None:
         print(f"nnexp: {message}", file=stream, flush=True)
 
 
+def count_of(number: int, what: str) -> str:
+    """1 job, 2 jobs."""
+    return f"{number} {what}{'s' if number != 1 else ''}"
+
+
 def answer(text: str) -> None:
     """What was asked for, on stdout. Where it cannot be written, the work that it tells of is done all the same."""
     try:

@@ -12,32 +12,28 @@ import os
 import signal
 import sys
 import threading
-import time
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 
 from nnexp.datasets import Datasets
-from nnexp.metrics import Rows
+from nnexp.logs import MOST_PARTS
 from nnexp.pool import STOP
+from nnexp.progress import Told
 from nnexp.registry import Registry
 from nnexp.stop import SIGNALS, Stop
 from nnexp.task import Task, train
 from nnexp.trial import tried
 from nnexp.writer import describe
 
-SHOW_SECONDS = 0.5
-MOST_PARTS = 1000  # of a line, before it is told
 
-
-class Reporter:
-    """Tells the command how far its task is, a line for each thing."""
+class Words:
+    """What is said to the command, a line for each thing."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection, self.pid = connection, os.getpid()
         self._lock = threading.Lock()  # a plugin may have threads that print
-        self._next_show = 0.0
 
     def send(self, kind: str, content: Any = None) -> None:
         """Where it cannot be heard, this process has no more use: it ends, which is noticed."""
@@ -51,23 +47,12 @@ class Reporter:
         if os.getpid() != self.pid:  # a process that a plugin has forked came back to us
             os._exit(1)
 
-    def show(self, step: int, _rows: Rows) -> None:
-        if time.monotonic() >= self._next_show:
-            self._next_show = time.monotonic() + SHOW_SECONDS
-            self.send("step", step)
-
-    def say(self, text: str) -> None:
-        self.send("say", text)
-
-    def ended(self, number: int) -> None:
-        self.send("ended", number)
-
 
 class Said(io.TextIOBase):
     """A stream whose lines are told to the command."""
 
-    def __init__(self, reporter: Reporter) -> None:
-        self.reporter, self._parts = reporter, [""]
+    def __init__(self, words: Words) -> None:
+        self.words, self._parts = words, [""]
 
     def writable(self) -> bool:
         return True
@@ -82,7 +67,7 @@ class Said(io.TextIOBase):
             *lines, rest = "".join(self._parts).split("\n")
             self._parts = [rest] if lines else []
             for line in lines or [rest]:
-                self.reporter.say(line.removeprefix("nnexp: "))
+                self.words.send("say", line.removeprefix("nnexp: "))
         return len(text)
 
 
@@ -119,20 +104,20 @@ def work(
     torch.set_num_threads(1)
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-    reporter, stop = Reporter(connection), Asked()
+    words, stop = Words(connection), Asked()
     stop.listen()
     hold(lifeline)
     threading.Thread(target=stop.hear, args=(connection,), daemon=True).start()
-    sys.stdout = sys.stderr = Said(reporter)
+    sys.stdout = sys.stderr = Said(words)
     try:
         task = Task.of_plain(plain)
         if plain["is_trial"]:
-            reporter.send("over", {"trial": tried(task.cohort[0].job, registry)})
+            words.send("over", {"trial": tried(task.cohort[0].job, registry)})
         else:
-            left_out = train(task, registry, stop, reporter, Datasets(), share=share, echo=False)
-            reporter.send("over", {"left_out": left_out})
+            left_out = train(task, registry, stop, Told(words.send), Datasets(), share=share, echo=False)
+            words.send("over", {"left_out": left_out})
     except BaseException as error:
-        reporter.send("over", {"error": describe(error)})
+        words.send("over", {"error": describe(error)})
     os._exit(0)  # threads that a plugin has left behind are not waited for
 
 

@@ -44,6 +44,13 @@ def pool(faulty) -> Iterator[tuple[Pool, list[tuple[Task, str, Any]]]]:
     made.close()
 
 
+def start_training(pool: Pool, heard: list[tuple[Task, str, Any]], task: Task) -> None:
+    """Start a task, and wait until it has made some steps."""
+    pool.start(task)
+    while not any(kind == "step" for _, kind, _ in heard):
+        pool.listen(0.1)
+
+
 def wait_for_all(pool: Pool) -> None:
     deadline = time.monotonic() + 60
     while pool.num_busy and time.monotonic() < deadline:
@@ -112,9 +119,7 @@ def test_each_worker_has_a_gpu_of_its_own_while_there_are_enough(faulty, tasks) 
 def test_workers_that_are_asked_keep_what_there_is(pool, tasks) -> None:
     workers, heard = pool
     (task,) = tasks(0, steps=10_000_000)
-    workers.start(task)
-    while not any(kind == "step" for _, kind, _ in heard):
-        workers.listen(0.1)
+    start_training(workers, heard, task)
     workers.ask()
     wait_for_all(workers)
     assert task.cohort[0].status == "interrupted"
@@ -188,9 +193,7 @@ def test_a_worker_outlives_the_process_that_it_was_forked_from(pool, tasks) -> N
 def test_closing_ends_all_processes_at_once(pool, tasks) -> None:
     workers, heard = pool
     (task,) = tasks(0, steps=10_000_000)
-    workers.start(task)
-    while not any(kind == "step" for _, kind, _ in heard):
-        workers.listen(0.1)
+    start_training(workers, heard, task)
     pid = workers.workers[0].process.pid
     workers.close()
     with pytest.raises(ProcessLookupError):

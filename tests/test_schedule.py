@@ -22,7 +22,7 @@ def cohorts(registry, tmp_path: Path):
 
 
 def schedule(cohorts, size: int, retries: int = 0) -> Schedule:
-    return Schedule(cohorts, size, retries, Costs([]))
+    return Schedule(cohorts, size, retries, Costs({}))
 
 
 def order(planned: Schedule) -> list[list[int]]:
@@ -38,7 +38,7 @@ def test_one_worker_keeps_the_order_and_several_begin_with_the_longest(cohorts) 
 def test_what_is_known_of_runs_that_ended_counts_more_than_a_guess(cohorts) -> None:
     made = cohorts("model=mlp,lstm", "model.hidden_size=64")
     mlp, lstm = (cohort[0] for cohort in made)
-    costs = Costs([])
+    costs = Costs({})
     costs.learn(mlp, {"steps": 10, "seconds": 5.0, "lanes": 1})
     costs.learn(lstm, {"steps": 1000, "seconds": 5.0, "lanes": 1})
     assert order(Schedule(made, 2, 0, costs)) == [[0], [1]]
@@ -49,7 +49,7 @@ def test_what_is_known_of_runs_that_ended_counts_more_than_a_guess(cohorts) -> N
 
 def test_what_is_not_known_is_guessed_in_proportion_to_what_is(cohorts) -> None:
     one, other = cohorts("model.hidden_size=8,16")
-    costs = Costs([])
+    costs = Costs({})
     before = costs.of(Task(other))
     costs.learn(one[0], {"steps": 1, "seconds": 7 * guess(one[0].job)})
     assert costs.of(Task(other)) == pytest.approx(7 * before)

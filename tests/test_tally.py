@@ -20,7 +20,7 @@ def tasks(registry, tmp_path) -> list[Task]:
 
 
 def test_a_sweep_is_told_in_one_line(tasks, capsys) -> None:
-    tally = Tally(4, tasks, Costs([]), quiet=False)
+    tally = Tally(4, tasks, Costs({}), quiet=False)
     assert tally.line == "0/4 done, 0 failed, 4 left"
     tally.began = time.monotonic() - 30
     tally.count(tasks[0].cohort[0], {"status": "finished", "metrics": {"val/loss": 0.5, "val/accuracy": 0.9}})
@@ -40,14 +40,14 @@ def test_a_sweep_is_told_in_one_line(tasks, capsys) -> None:
 
 
 def test_the_best_of_losses_is_the_lowest(tasks) -> None:
-    tally = Tally(4, tasks, Costs([]), quiet=True)
+    tally = Tally(4, tasks, Costs({}), quiet=True)
     for task, loss in zip(tasks, (0.5, 0.2, 0.3, None), strict=True):
         tally.count(task.cohort[0], {"status": "finished", "metrics": {"val/loss": loss}})
     assert tally.line == "4/4 done, 0 failed, 0 left, best val/loss 0.2 (seed=1)"
 
 
 def test_quiet_shows_errors_only(tasks, capsys) -> None:
-    tally = Tally(4, tasks, Costs([]), quiet=True)
+    tally = Tally(4, tasks, Costs({}), quiet=True)
     tally._next_line = 0.0
     tally.show()
     tally.say("so")

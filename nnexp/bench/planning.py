@@ -43,8 +43,9 @@ def planning(num_jobs: int, num_composed: int) -> Iterator[Measurement]:
     scaled = f"Hydra, from {num_composed} jobs" if num_composed < len(points) else ""
 
     def row(what: str, unit: str, value: float, bar: float | None = None) -> Measurement:
-        facts = {"part": "plan", "case": "a sweep", "what": what, "unit": unit, "at": len(points), "scaled": scaled}
-        return Measurement(**facts, values=[value], bar=bar)  # type: ignore[arg-type]
+        return Measurement(
+            part="plan", case="a sweep", what=what, unit=unit, at=len(points), scaled=scaled, values=[value], bar=bar
+        )
 
     yield row("ours, all new", "s", new)
     yield row("ours, all finished", "s", again)
