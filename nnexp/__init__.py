@@ -1,19 +1,20 @@
 """nnexp: an experiment harness for small neural networks.
 
-A plugin imports `dataset`, `model` or `trainer` and what its signature needs from here. A notebook gets a plugin's
-class by `nnexp.plugin("model", "lstm")`, and a trained model with its data by `nnexp.load("runs/default/...")`.
+A plugin imports `dataset`, `model`, `trainer` or `probe`, and what its signature needs, from here. A notebook gets a
+plugin's class by `nnexp.plugin("model", "lstm")`, and a trained model with its data by `nnexp.load("runs/default/...")`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nnexp.spec import DataSpec, File, PerLane, Range, Trainer, dataset, model, trainer
+from nnexp.spec import DataSpec, File, PerLane, Probe, Range, Trainer, dataset, model, probe, trainer
 
 if TYPE_CHECKING:
     from nnexp.reopen import load as load
 
-__all__ = ["DataSpec", "File", "PerLane", "Range", "Trainer", "dataset", "load", "model", "plugin", "trainer"]
+__all__ = ["DataSpec", "File", "PerLane", "Probe", "Range", "Trainer"]
+__all__ += ["dataset", "load", "model", "plugin", "probe", "trainer"]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,7 @@ from hydra.core.override_parser.types import Glob, Override, QuotedString, Range
 from hydra.errors import HydraException
 
 from nnexp.composer import Composer
-from nnexp.config import GROUPS
+from nnexp.config import GROUPS, PROBE
 from nnexp.configfile import one_line
 from nnexp.errors import ConfigError, cut
 
@@ -81,6 +81,11 @@ def _check_form(override: Override) -> None:
 def _values(override: Override, composer: Composer, limit: int) -> tuple[Any, ...]:
     """The values of an axis; one more than `limit` is never looked at."""
     key, text = override.key_or_group, cut(override.input_line or "")
+    if key.partition(".")[0] == PROBE and override.is_sweep_override():
+        advice = f"Choose several probes by {PROBE}=[NAME,NAME], and give a key of theirs one value"
+        raise ConfigError(f"{text}: probes change no number, so they are not swept. {advice}.")
+    if key == PROBE:
+        return (_probes(override.value()),)
     if not override.is_sweep_override():
         values: tuple[Any, ...] = (override.value(),)
     elif isinstance(glob := override.value(), Glob):
@@ -114,6 +119,12 @@ def _unquote(value: Any) -> Any:
     if isinstance(value, list):
         return [_unquote(item) for item in value]
     return value.text if isinstance(value, QuotedString) else value
+
+
+def _probes(value: Any) -> tuple[Any, ...]:
+    """The names of probes: of one, of a list, or none."""
+    names = [] if value is None else value if isinstance(value, list) else [value]
+    return tuple(dict.fromkeys(str(_name(_unquote(name))) for name in names))
 
 
 def _name(value: Any) -> Any:

@@ -98,6 +98,7 @@ def _train(arguments: argparse.Namespace, registry: Registry, argv: Sequence[str
         multirun=arguments.multirun,
         config_name=arguments.config_name,
         searchpath=(os.path.abspath(folder),) if folder else (),
+        probes=tuple(registry.names("probe")),
     )
     if arguments.cfg:
         import yaml

@@ -11,11 +11,12 @@ from typing import Annotated, Any, Literal
 from nnexp.errors import ConfigError, brief, cut, hint
 from nnexp.helps import read_helps, with_help
 from nnexp.reader import Reader
-from nnexp.registry import KINDS, Plugin, Registry
+from nnexp.registry import PARTS, Plugin, Registry
 from nnexp.schema import Option, Parameter
 from nnexp.spec import Range
 
-GROUPS = (*KINDS, "experiment")  # what is chosen by name
+PROBE = "probe"
+GROUPS = (*PARTS, PROBE, "experiment")  # what is chosen by name
 SEED_OPTION = Option(int, range=Range(min=0))
 DATA_SEED = Parameter("seed", (SEED_OPTION,), 0, per_lane=True, help="what the data are")
 OWN_SEED = Parameter("seed", (SEED_OPTION, Option(type(None))), None, per_lane=True)
@@ -74,21 +75,23 @@ class Job:
     model: Choice
     trainer: Choice
     settings: Settings
+    probes: tuple[Choice, ...] = ()
     experiment: str = "default"
     overrides: tuple[str, ...] = ()
     label: str = "default"
 
     @property
     def choices(self) -> tuple[Choice, ...]:
+        """What makes the numbers: no probe does."""
         return (self.dataset, self.model, self.trainer)
 
     def plain(self) -> dict[str, Any]:
         """Nested dictionaries of plain values: enough to run the job again."""
         parts = {c.kind: {"name": c.name, **c.values, "seed": c.seed} for c in self.choices}
-        return {**parts, **asdict(self.settings)}
+        return {**parts, PROBE: {c.name: dict(c.values) for c in self.probes}, **asdict(self.settings)}
 
     def flat(self) -> dict[str, Any]:
-        """The same with dotted keys; a plugin's name stands under its kind."""
+        """The same with dotted keys, without probes; a plugin's name stands under its kind."""
         flat: dict[str, Any] = {}
         for choice in self.choices:
             flat[choice.kind] = choice.name
@@ -107,19 +110,25 @@ def shown(value: Any) -> str:
 
 
 def parameters_of(plugin: Plugin) -> dict[str, Parameter]:
-    """A plugin's own parameters and the seed that the harness adds to each."""
-    return {**plugin.parameters, "seed": SEEDS[plugin.kind]}
+    """A plugin's own parameters and the seed that the harness adds to each but a probe."""
+    return {**plugin.parameters, **({"seed": SEEDS[plugin.kind]} if plugin.kind in SEEDS else {})}
 
 
 def chosen(config: dict[str, Any], registry: Registry) -> dict[str, Plugin]:
-    """The plugin chosen for each kind. Raises ConfigError where there is none."""
+    """The plugin chosen for each part of a job, and each probe, by the keys under which their own stand.
+
+    Raises ConfigError where a part is missing.
+    """
     plugins = {}
-    for kind in KINDS:
+    for kind in PARTS:
         node = config.get(kind)
         if not isinstance(node, dict) or not isinstance(node.get("name"), str):
             raise ConfigError(f"no {kind} is chosen. Add {kind}=NAME, one of {', '.join(registry.names(kind))}.")
         plugins[kind] = registry.get(kind, node["name"])
-    return plugins
+    probes = config.get(PROBE) or {}
+    if not isinstance(probes, dict) or not all(isinstance(node, dict) for node in probes.values()):
+        raise ConfigError(f"{PROBE}: choose probes by {PROBE}=[NAME,...], give their values as {PROBE}.NAME.KEY=VALUE.")
+    return plugins | {f"{PROBE}.{name}": registry.get(PROBE, str(name)) for name in probes}
 
 
 def known_keys(plugins: dict[str, Plugin]) -> dict[str, Parameter]:
@@ -134,6 +143,13 @@ def unknown_key(key: str, plugins: dict[str, Plugin], registry: Registry) -> Con
     """The error for a key that is not known, with the nearest that is."""
     keys, key = known_keys(plugins), cut(key) or "''"
     kind, _, name = key.partition(".")
+    if kind == PROBE:
+        kind, _, name = key.rpartition(".")
+        if kind not in plugins:
+            asked, chosen_ones = key.split(".")[1], ", ".join(k.partition(".")[2] for k in plugins if PROBE in k)
+            registry.get(PROBE, asked)
+            advice = f"Add {PROBE}=[{', '.join(filter(None, (chosen_ones, asked)))}]"
+            return ConfigError(f"{key}: probe '{asked}' is not chosen. {advice}.")
     if kind in plugins and name == "name":
         return ConfigError(f"{key}: choose a plugin with {kind}=NAME, one of {', '.join(registry.names(kind))}.")
     if kind in plugins and name:
@@ -149,9 +165,9 @@ def unknown_key(key: str, plugins: dict[str, Plugin], registry: Registry) -> Con
 
 def _no_such_key(key: str, kind: str, name: str, plugin: Plugin, registry: Registry) -> str:
     own = parameters_of(plugin)
-    message = f"{key}: {kind} '{plugin.name}' has no key '{name}'."
+    message = f"{key}: {plugin.kind} '{plugin.name}' has no key '{name}'."
     guess = hint(name, own).replace("mean '", f"mean '{kind}.")
-    others = registry.having(kind, name)
+    others = registry.having(kind, name) if kind in PARTS else []
     if not guess and others:
         guess = f" A key of {', '.join(others)}: add {kind}={others[0]}."
     elif not guess:
@@ -188,21 +204,26 @@ def make_job(config: dict[str, Any], registry: Registry, **facts: Any) -> Job:
             raise unknown_key(key, plugins, registry)
         values[key] = check_value(key, keys[key], value)
     settings = Settings(**{name: values[name] for name in settings_schema()})
-    parts = {kind: _choice(plugin, values, settings.seed) for kind, plugin in plugins.items()}
-    return Job(parts["dataset"], parts["model"], parts["trainer"], settings, **facts)
+    parts = {place: _choice(place, plugin, values, settings.seed) for place, plugin in plugins.items()}
+    probes = tuple(choice for choice in parts.values() if choice.kind == PROBE)
+    return Job(parts["dataset"], parts["model"], parts["trainer"], settings, probes, **facts)
 
 
-def _choice(plugin: Plugin, values: dict[str, Any], seed: int) -> Choice:
-    own_seed = values[f"{plugin.kind}.seed"]
-    own = {name: values[f"{plugin.kind}.{name}"] for name in plugin.parameters}
+def _choice(place: str, plugin: Plugin, values: dict[str, Any], seed: int) -> Choice:
+    own_seed = values.get(f"{place}.seed")
+    own = {name: values[f"{place}.{name}"] for name in plugin.parameters}
     return Choice(plugin.kind, plugin.name, own, seed if own_seed is None else own_seed)
 
 
 def _flatten(config: dict[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in config.items():
-        if key in KINDS:
+        if key in PARTS:
             flat |= {f"{key}.{name}": item for name, item in value.items() if name != "name"}
+        elif key == PROBE:
+            flat |= {
+                f"{key}.{probe}.{name}": item for probe, own in (value or {}).items() for name, item in own.items()
+            }
         else:
             flat[str(key)] = value
     return flat

@@ -27,7 +27,8 @@ class Datasets:
         """The dataset, and its splits on the device with real numbers of the given precision."""
         key = (_name(job.dataset), dtype, device)
         if key not in self._made:
-            dataset = make_dataset(job, made)
+            same = [dataset for (name, *_), (dataset, _) in self._made.items() if name == key[0]]
+            dataset = same[0] if same else make_dataset(job, made)
             self._made[key] = dataset, {name: to_device(getattr(dataset, name), dtype, device) for name in SPLITS}
         return self._made[key]
 

@@ -1,4 +1,4 @@
-"""One TensorBoard file per run: scalars and the HParams record, encoded in bulk and written when asked.
+"""One TensorBoard file per run: scalars, what probes saw and the HParams record, encoded in bulk, written when asked.
 
 The file is open only while it is written, for a process may train hundreds of runs.
 
@@ -21,6 +21,8 @@ from tensorboard.plugins.hparams import metadata
 from tensorboard.plugins.hparams.api_pb2 import Status
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 
+from nnexp import summaries
+from nnexp.figures import Figures, Record
 from nnexp.files import write_at
 from nnexp.tfrecord import frame
 
@@ -28,7 +30,7 @@ STATUS = {
     "finished": Status.Value("STATUS_SUCCESS"),
     "failed": Status.Value("STATUS_FAILURE"),
     "diverged": Status.Value("STATUS_FAILURE"),
-    "interrupted": Status.Value("STATUS_UNKNOWN"),
+    "interrupted": Status.Value("STATUS_FAILURE"),
 }
 
 
@@ -40,7 +42,7 @@ class Events:
             old.unlink()
         self.path = folder / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.0"
         self.path.touch()
-        self.size = 0
+        self.size, self._has_graph = 0, False
         self._waiting = [Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString()]
 
     def scalars(self, points: Iterable[tuple[int, Mapping[str, float]]]) -> None:
@@ -51,7 +53,31 @@ class Events:
             add = event.summary.value.add
             for tag, value in values.items():
                 add(tag=tag, simple_value=value)
-            self._waiting.append(event.SerializeToString())
+            self._add(event)
+
+    def figures(self, record: Record, figures: Figures) -> None:
+        """What a probe saw: one event for its numbers, one for each picture, text and histogram."""
+        probe, step = record["probe"], record["step"]
+        scalars = {f"{probe}/{tag}": value for tag, value in record.get("scalars", {}).items() if value is not None}
+        if scalars:
+            self.scalars([(step, scalars)])
+        stems = record.get("pictures", {})
+        values = [summaries.image(f"{probe}/{tag}", figures.content(stem, "png")) for tag, stem in stems.items()]
+        values += [summaries.text(f"{probe}/{tag}", text) for tag, text in record.get("texts", {}).items()]
+        values += [summaries.histogram(f"{probe}/{tag}", rows) for tag, rows in record.get("histograms", {}).items()]
+        self._values(step, [value for value in values if value is not None])
+        graph = figures.graph(record)
+        if graph is not None and not self._has_graph:
+            self._has_graph = True
+            self._add(Event(wall_time=time.time(), graph_def=graph))
+
+    def _values(self, step: int, values: Iterable[Summary.Value]) -> None:
+        """One event for each."""
+        for value in values:
+            self._add(Event(wall_time=time.time(), step=step, summary=Summary(value=[value])))
+
+    def _add(self, event: Event) -> None:
+        self._waiting.append(event.SerializeToString())
 
     def session_start(self, hparams: Mapping[str, Any], started: float) -> None:
         """The job's configuration, dotted keys."""
@@ -64,9 +90,13 @@ class Events:
             elif value is not None:
                 info.hparams[key].string_value = value if isinstance(value, str) else str(list(value))
         self._hparams(metadata.SESSION_START_INFO_TAG, HParamsPluginData(session_start_info=info))
+        self._values(0, [summaries.layout(summaries.CHARTS)])
 
-    def session_end(self, status: str) -> None:
-        """How the run ended."""
+    def session_end(self, status: str, step: int, reason: str = "") -> None:
+        """How the run ended: as TensorBoard's own status, and in our word, with the reason, as text."""
+        self._values(
+            step, [summaries.text("status", f"**{status}** at step {step:,}" + (f": {reason}" if reason else ""))]
+        )
         info = SessionEndInfo(status=STATUS[status], end_time_secs=time.time())
         self._hparams(metadata.SESSION_END_INFO_TAG, HParamsPluginData(session_end_info=info))
 
@@ -74,7 +104,7 @@ class Events:
         content.version = metadata.PLUGIN_DATA_VERSION
         plugin = SummaryMetadata.PluginData(plugin_name=metadata.PLUGIN_NAME, content=content.SerializeToString())
         value = Summary.Value(tag=tag, metadata=SummaryMetadata(plugin_data=plugin), tensor=metadata.NULL_TENSOR)
-        self._waiting.append(Event(wall_time=time.time(), summary=Summary(value=[value])).SerializeToString())
+        self._values(0, [value])
 
     def flush(self) -> None:
         """Write what was added."""

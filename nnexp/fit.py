@@ -22,6 +22,7 @@ from nnexp.logs import logging, turn
 from nnexp.memory import freed_memory_kept
 from nnexp.metrics import Rows
 from nnexp.plan import Cohort, Planned
+from nnexp.probing import Probing
 from nnexp.progress import Watch
 from nnexp.registry import Registry
 from nnexp.stop import Stop
@@ -87,11 +88,15 @@ class Fit:
 
     def _renewed(self, lane: Lane) -> Lane:
         """The lane as it was built, at the same step."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # they were told when it was built first
-            fresh = self._lane(lane.job)
+        fresh = self._unwarned(lane.job)
         fresh.restore(lane.state())
         return fresh
+
+    def _unwarned(self, job: Job) -> Lane:
+        """A lane of a job of which one was built before, and its warnings told."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self._lane(job)
 
     def _train(self, cohort: Cohort, is_cohort: bool) -> None:
         self.datasets.keep(planned.job for planned in cohort)
@@ -172,7 +177,8 @@ class Fit:
             with turn([planned.run]), warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 lane = self._lane(planned.job)
-            writer = Writer(planned.run, lane, planned.fingerprint)
+            probing = Probing(planned.job, self.registry, self._unwarned, lambda: self.stop.requested)
+            writer = Writer(planned.run, lane, planned.fingerprint, probing)
             writer.note(*(str(warning.message) for warning in caught if warning.category is UserWarning))
             return writer
         except BaseException as error:
@@ -190,6 +196,7 @@ def _start(writer: Writer) -> bool:
         row = lane.evaluate("val") | (lane.evaluate("test") if lane.is_ended else {})
         lane.observe(row["val/loss"])
         writer.rows(Rows(1, [], [], {0: row}))
+        writer.look(is_end=lane.is_ended)
         if lane.is_ended:
             finish(writer, row)
     return not lane.is_ended

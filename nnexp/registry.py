@@ -21,8 +21,10 @@ from nnexp.helps import helps_of, with_help
 from nnexp.reader import Reader, is_dataclass, last_name
 from nnexp.schema import Parameter
 
-KINDS = ("dataset", "model", "trainer")
-FACTS = {"dataset": ["generator"], "model": ["data"], "trainer": []}
+PARTS = ("dataset", "model", "trainer")  # of a job, one of each
+KINDS = (*PARTS, "probe")
+FACTS = {"dataset": ["generator"], "model": ["data"], "trainer": [], "probe": []}
+BASES = {"trainer": ("Trainer", "its steps, batches and evaluation"), "probe": ("Probe", "its schedule")}
 RESERVED = ("name", "seed")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 WORDS = ("null", "true", "false", "nan", "inf")  # Hydra and YAML read another value where one of these is typed
@@ -204,8 +206,8 @@ def read_plugin(kind: str, path: Path) -> Plugin:
 def _described(kind: str, path: Path, tree: ast.Module) -> Plugin:
     reader = Reader(tree, str(path), own_bases())
     node = _plugin_class(reader, kind, path)
-    if kind == "trainer":
-        _check_trainer(node, reader)
+    if kind in BASES:
+        _check_base(node, reader, kind)
     try:
         positional, parameters = reader.parameters(node.name)
     except RecursionError:
@@ -221,13 +223,13 @@ def _described(kind: str, path: Path, tree: ast.Module) -> Plugin:
     return Plugin(kind, path.stem, path, node.name, described, doc, ast.get_docstring(tree) or "")
 
 
-def _check_trainer(node: ast.ClassDef, reader: Reader) -> None:
-    bases = [last_name(base) for base in node.bases]
-    if not {"Trainer", *reader.classes} & set(bases):
-        raise reader.fail(node, "a trainer inherits its steps, batches and evaluation: class ...(nnexp.Trainer).")
+def _check_base(node: ast.ClassDef, reader: Reader, kind: str) -> None:
+    base, what = BASES[kind]
+    if not {base, *reader.classes} & {last_name(each) for each in node.bases}:
+        raise reader.fail(node, f"a {kind} inherits {what}: class ...(nnexp.{base}).")
     has_fields = any(isinstance(item, ast.AnnAssign) for item in node.body)
     if has_fields and not is_dataclass(node):
-        raise reader.fail(node, "its fields are no parameters yet. Add @dataclass(kw_only=True) under @trainer.")
+        raise reader.fail(node, f"its fields are no parameters yet. Add @dataclass(kw_only=True) under @{kind}.")
 
 
 def _plugin_class(reader: Reader, kind: str, path: Path) -> ast.ClassDef:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from nnexp.seen import Seen
+    from nnexp.view import View
+
 Class = TypeVar("Class", bound=type)
 
 
@@ -194,6 +197,25 @@ class PureTrainer(Protocol):
         """Weights and state after one update."""
 
 
+@dataclass(kw_only=True)
+class Probe:
+    """What looks into a model while it trains: the base of every probe plugin.
+
+    It is made once for a run, and called at its steps with a `nnexp.view.View` of one lane: its own copy of the model
+    and of all that training goes on from, so that nothing it does is felt by training.
+
+    Args:
+        every: updates between two looks; log looks at steps 0, 1, 10, 100 and so on, ends at the first and the last
+            alone. All look at the last step. Of each picture at most ten are drawn.
+    """
+
+    every: Annotated[int, Range(min=1)] | Literal["log", "ends"] = "log"
+
+    def __call__(self, view: View) -> Seen | None:
+        """What there is to see; None where this probe has nothing to say of such a model or such data."""
+        raise TypeError(f"{type(self).__name__} must define __call__(view)")
+
+
 def _mark(kind: str) -> Callable[[Class], Class]:
     def decorate(cls: Class) -> Class:
         cls.nnexp_kind = kind  # type: ignore[attr-defined]  # the registry checks it against the folder
@@ -205,3 +227,4 @@ def _mark(kind: str) -> Callable[[Class], Class]:
 dataset = _mark("dataset")
 model = _mark("model")
 trainer = _mark("trainer")
+probe = _mark("probe")

@@ -20,12 +20,12 @@ from nnexp.axes import Axis, make_axes, sweep_axes
 from nnexp.command import Command, command_schema, is_command_key, make_command
 from nnexp.composed import Composed
 from nnexp.composer import Choices, Composer, config_errors
-from nnexp.config import GROUPS, Job, chosen, known_keys, make_job, parameters_of, shown, unknown_key
+from nnexp.config import GROUPS, PROBE, Job, chosen, known_keys, make_job, parameters_of, shown, unknown_key
 from nnexp.configfile import plain_values
 from nnexp.create import label
 from nnexp.errors import ConfigError, cut
 from nnexp.points import Point, points, repeated
-from nnexp.registry import KINDS, Plugin, Registry
+from nnexp.registry import PARTS, Plugin, Registry
 from nnexp.tell import count_of
 
 OF_POINTS = ("sweep.zip", "sweep.exclude", "sweep.repeats")
@@ -47,15 +47,19 @@ def compose(
     multirun: bool = False,
     config_name: str = "config",
     searchpath: tuple[str, ...] = (),
+    probes: tuple[str, ...] = (),
 ) -> Composed:
     """The jobs that the overrides describe, one, or with `multirun` one for each point of the sweep.
 
     Raises ConfigError where it cannot be said what the points are.
+
+    Args:
+        probes: those of a single job where neither the command nor a file chooses any.
     """
     with Composer(registry, config_name, searchpath).open() as composer:
         axes = make_axes(overrides, composer, multirun=multirun)
         if not multirun:
-            return _one(axes, composer)
+            return _one(axes, composer, probes)
         experiments = [value for axis in axes if axis.key == "experiment" for value in axis.values]
         swept = frozenset(axis.key for axis in axes if len(axis.values) > 1)
         if len(experiments) < 2:
@@ -70,8 +74,10 @@ def compose(
         )
 
 
-def _one(axes: list[Axis], composer: Composer) -> Composed:
+def _one(axes: list[Axis], composer: Composer, probes: tuple[str, ...]) -> Composed:
     """The single job of a command without -m."""
+    if all(axis.key != PROBE for axis in axes) and not composer.base(_experiment(axes)).config.get(PROBE):
+        axes = [*axes, Axis(PROBE, (probes,))]
     given = [axis for axis in axes if is_command_key(axis.key)]
     for axis in given:
         if axis.key in OF_POINTS:
@@ -207,7 +213,7 @@ def _job(point: Point, composer: Composer, swept: frozenset[str]) -> Job:
                 raise ConfigError(f"{key}: there is no such key. Did you mean 'sweep.{key}'?")
             raise unknown_key(key, plugins, registry)
     experiment = point.get("experiment") or "default"
-    texts = tuple(f"{key}={_text(value)}" for key, value in point.items())
+    texts = tuple(f"{key}={_text(value)}" for key, value in point.items() if key.partition(".")[0] != PROBE)
     base = composer.base(_choices(point)).config
     job = make_job(_apply(base, values), registry, experiment=str(experiment), overrides=texts)
     return replace(job, label=_label(job, composer, swept))
@@ -215,7 +221,7 @@ def _job(point: Point, composer: Composer, swept: frozenset[str]) -> Job:
 
 def _text(value: Any) -> str:
     """A value as it is typed."""
-    return str(Transformer.str(value))
+    return str(Transformer.str(list(value) if isinstance(value, tuple) else value))
 
 
 def _apply(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -223,18 +229,25 @@ def _apply(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     config = copy.deepcopy(base)
     for key, value in values.items():
         group, _, name = key.rpartition(".")
-        (config[group] if group else config)[name] = value
+        _node(config, group)[name] = value
     if "${" not in repr(config):
         return config
     with config_errors("an interpolation ${...} has no value"):
         return plain_values(OmegaConf.create(config), resolve=True)
 
 
+def _node(config: dict[str, Any], group: str) -> dict[str, Any]:
+    """The mapping below a dotted key; empty below a probe of which nothing was said."""
+    for key in group.split(".") if group else ():
+        config = config.setdefault(key, {})
+    return config
+
+
 def _label(job: Job, composer: Composer, swept: frozenset[str]) -> str:
     """What the job changes from its experiment's own defaults, swept keys first, as a directory name."""
     choices: Choices = () if job.experiment == "default" else (("experiment", job.experiment),)
     default = make_job(_apply(composer.base(choices).config, {}), composer.registry).flat()
-    same = {kind for kind in KINDS if default[kind] == getattr(job, kind).name}
+    same = {kind for kind in PARTS if default[kind] == getattr(job, kind).name}
     changed = []
     for key, value in job.flat().items():
         kind, _, name = key.rpartition(".")

@@ -12,7 +12,7 @@ from nnexp.fingerprint import fingerprint
 from nnexp.plan import Cohort, Planned
 from nnexp.progress import Watch
 from nnexp.record import Run
-from nnexp.registry import KINDS, Registry
+from nnexp.registry import PARTS, Registry
 from nnexp.stop import Stop
 
 if TYPE_CHECKING:
@@ -45,8 +45,9 @@ class Task:
 
 
 def _job(plain: dict[str, Any]) -> Job:
-    choices = {kind: Choice(**plain[kind]) for kind in KINDS}
-    return Job(**{**plain, **choices, "settings": Settings(**plain["settings"])})
+    choices = {kind: Choice(**plain[kind]) for kind in PARTS}
+    probes = tuple(Choice(**each) for each in plain["probes"])
+    return Job(**{**plain, **choices, "probes": probes, "settings": Settings(**plain["settings"])})
 
 
 def train(

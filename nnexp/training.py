@@ -99,7 +99,7 @@ class Training(pl.LightningModule):
     def boundary(self) -> int:
         """The step at which the next chunk ends."""
         step = self.engine.step
-        ends = [step + self.chunk, self.max_steps]
+        ends = [step + self.chunk, *(writer.next_look(step) for writer in self.writers.values())]
         ends += [(step // every + 1) * every for every in (self.eval_every, self.checkpoint_every) if every]
         return min(ends)
 
@@ -112,6 +112,7 @@ class Training(pl.LightningModule):
         except BaseException as error:  # whose lane it is of, if of one, is found out after the fit
             self.error, self.trainer.should_stop = error, True
             return
+        rate = (self.engine.step - start) / max(1e-9, time.perf_counter() - began)
         writers = list(self.writers.values())
         is_due, recorded = self._is_checkpoint(), time.monotonic()
         for lane, outcome in outcomes.items():
@@ -124,7 +125,6 @@ class Training(pl.LightningModule):
             now = time.monotonic()
             self.next_checkpoint = now + max(CHECKPOINT_SECONDS, CHECKPOINT_TIMES * (now - recorded))
         if self.fixed_chunk is None:
-            rate = (self.engine.step - start) / max(1e-9, time.perf_counter() - began)
             self.chunk = max(1, min(int(rate * CHUNK_SECONDS), 2 * max(self.chunk, end - start)))
         self.engine = self.engine.compacted()
         if not self.writers or self.stop.requested:
@@ -154,6 +154,7 @@ class Training(pl.LightningModule):
                 outcome.last.update(lane.evaluate("test"))
         writer.rows(outcome)
         self.progress.show(lane.step, outcome)
+        writer.look(is_end=lane.is_ended)
         if lane.is_ended:
             finish(writer, outcome.last)
         elif is_checkpoint and len(outcome):

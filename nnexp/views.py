@@ -18,9 +18,13 @@ def valid_positions(lengths: Tensor, num_positions: int) -> Tensor:
 
 
 def as_sequence(x: Tensor, data: DataSpec, lengths: Tensor | None = None) -> Tensor:
-    """(B, *data.shape) -> (B, T, C): a vector is F positions of one number, an image is read row by row."""
+    """(B, *data.shape) -> (B, T, C): a vector is F positions of one number, an image is read row by row.
+
+    Tokens may also be given as their one-hot rows (B, T, vocab), of which a gradient can be asked.
+    """
     if data.kind == "tokens":
-        sequence = one_hot(x.long(), data.vocab).to(torch.get_default_dtype())
+        is_one_hot = x.is_floating_point() and x.shape[-1] == data.vocab
+        sequence = x if is_one_hot else one_hot(x.long(), data.vocab).to(torch.get_default_dtype())
     elif data.kind == "image":
         sequence = x.transpose(1, 2).flatten(2)
     else:

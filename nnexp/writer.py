@@ -16,7 +16,9 @@ from nnexp.errors import NnexpError, RecordError
 from nnexp.events import Events
 from nnexp.files import settle
 from nnexp.lane import Lane
+from nnexp.figures import Figures
 from nnexp.metrics import Metrics, Rows, read_rows
+from nnexp.probing import Probing, Sight
 from nnexp.provenance import provenance
 from nnexp.record import Run, now
 from nnexp.registry import plugin_files
@@ -34,10 +36,13 @@ class Writer:
         run: the directory, locked by the caller.
         lane: what is trained; its state is set from the checkpoint.
         fingerprint: of the job.
+        probing: looks into the lane.
     """
 
-    def __init__(self, run: Run, lane: Lane, fingerprint: str) -> None:
-        self.run, self.lane, self.fingerprint = run, lane, fingerprint
+    def __init__(self, run: Run, lane: Lane, fingerprint: str, probing: Probing) -> None:
+        self.run, self.lane, self.fingerprint, self.probing = run, lane, fingerprint, probing
+        self.figures = Figures(run.path)
+        self.probed: dict[str, float | None] = {}
         self.is_fresh = self.is_open = True
         self.notes: list[str] = []
         self._ending: dict[str, Any] | None = None
@@ -51,6 +56,7 @@ class Writer:
         if facts["status"] == "new":
             self.metrics.restart()  # killed, or its disk full, before it began
         resumed = [*facts["resumed_from"], self._resume()] if facts["status"] != "new" else []
+        self.figures.cut(-1 if self.is_fresh else lane.step)
         self.path: str | None = facts.get("path")  # a resume keeps it
         self.events = self._new_events()
         self._update(
@@ -80,6 +86,8 @@ class Writer:
         events.session_start(self.lane.job.flat(), self.started)
         if not self.is_fresh:
             events.scalars((step, row) for step, row in read_rows(self.metrics.path) if self._is_point(step, row))
+            for record in self.figures.records():
+                events.figures(record, self.figures)
         events.flush()
         return events
 
@@ -109,6 +117,28 @@ class Writer:
             self.flush()
         self.run.heartbeat()
 
+    def next_look(self, step: int) -> int:
+        """The first step after `step` at which a probe looks; the last step where none does."""
+        return self.probing.next_after(step, self.lane.trainer.max_steps)
+
+    def look(self, *, is_end: bool) -> None:
+        """Have the probes look that are due. What goes wrong in one costs what it would have shown."""
+        for sight in self.probing.look(self.lane, is_end=is_end):
+            self.keep(sight)
+
+    def keep(self, sight: Sight) -> None:
+        """Record what a probe saw."""
+        try:
+            if sight.error is None:
+                record = self.figures.save(sight, self.probing.made_by(sight.choice))
+                self.events.figures(record, self.figures)
+                scalars = record.get("scalars", {})
+                self.probed |= {f"{sight.choice.name}/{name}": value for name, value in scalars.items()}
+        except NnexpError as error:
+            sight.error = error
+        if sight.error is not None:
+            self.note(sight.told())
+
     def flush(self) -> tuple[int, str]:
         """Write what waits; gives the size and the hash of metrics.csv."""
         written = self.metrics.flush()
@@ -127,7 +157,14 @@ class Writer:
         self._save_model()
         early = self.lane.step < self.lane.trainer.max_steps
         plain = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        self._end(status="finished", stopped_early=early, metrics=plain)
+        self._end(status="finished", stopped_early=early, metrics=plain, **self.probes())
+
+    def probes(self) -> dict[str, Any]:
+        """What run.json says of the probes: their last numbers, and the time that they took; nothing without any."""
+        if not self.lane.job.probes:
+            return {}
+        spent = {name: round(seconds, 3) for name, seconds in self.probing.seconds.items()}
+        return {"probes": self.probed, "probing": spent | {"pictures": self.probing.num_drawn}}
 
     def diverge(self, error: NnexpError) -> None:
         """End a run whose loss is no longer finite; model.pt holds the weights from before that update."""
@@ -162,7 +199,7 @@ class Writer:
 
     def _end(self, *, status: str, **facts: Any) -> None:
         self.close()
-        self.events.session_end(status)
+        self.events.session_end(status, self.lane.step, (facts.get("error") or {}).get("message", ""))
         self.flush()
         self._ending = {"status": status, "ended": now(), **facts}
 

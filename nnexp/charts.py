@@ -1,0 +1,199 @@
+"""The style of every picture, in one place: each kind of chart as one function that draws on axes.
+
+Colours are those of Okabe and Ito (2008), which all readers can tell apart; each series also has a marker and a kind
+of line of its own. Type is read at half a page. Missing numbers, None, leave gaps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+DASHES = ("-", "--", "-.", ":")
+SEQUENTIAL, DIVERGING = "cividis", "PuOr"
+MOST_SERIES = len(COLOURS)
+MOST_MARKED = 40  # points of a line that has markers
+RULES = {
+    "font.size": 9,
+    "figure.titlesize": 10,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "axes.grid": False,
+    "grid.color": "0.9",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4,
+    "image.interpolation": "nearest",
+    "svg.hashsalt": "nnexp",
+    "svg.fonttype": "path",
+}
+
+
+def lines(
+    axes: Axes, series: Mapping[str, Sequence[float | None]], xlabel: str, ylabel: str, x: Sequence[float] | None = None
+) -> None:
+    """A line for each of at most `MOST_SERIES` names, over `x`, or over 0, 1, 2, ...; a legend where there are several.
+
+    Where a scale is logarithmic, give logarithms and say so in the label: none is then ever lost.
+    """
+    for number, (name, values) in enumerate(series.items()):
+        at = range(len(values)) if x is None else x
+        axes.plot(
+            at,
+            [math.nan if value is None else value for value in values],
+            color=COLOURS[number % len(COLOURS)],
+            linestyle=DASHES[number % len(DASHES)],
+            marker=MARKERS[number % len(MARKERS)] if len(values) <= MOST_MARKED else None,
+            label=name,
+        )
+    axes.grid(True)
+    label(axes, xlabel, ylabel)
+    legend(axes, len(series))
+
+
+def bars(axes: Axes, names: Sequence[str], series: Mapping[str, Sequence[float | None]], xlabel: str) -> None:
+    """Points in a row for each name, from top to bottom, one for each series; a point and no bar, for scales that have
+    no zero.
+    """
+    for number, (label_of, values) in enumerate(series.items()):
+        shift = (number - (len(series) - 1) / 2) * 0.18
+        at = [place + shift for place, value in enumerate(values) if value is not None]
+        axes.plot(
+            [value for value in values if value is not None],
+            at,
+            color=COLOURS[number % len(COLOURS)],
+            marker=MARKERS[number % len(MARKERS)],
+            markersize=6,
+            linestyle="none",
+            label=label_of,
+        )
+    axes.set_yticks(range(len(names)), [shortened(name) for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.grid(True)
+    label(axes, xlabel, "")
+    legend(axes, len(series))
+
+
+def heatmap(
+    axes: Axes,
+    matrix: Sequence[Sequence[float | None]],
+    xlabel: str,
+    ylabel: str,
+    colours: str,
+    *,
+    is_diverging: bool = False,
+    limits: tuple[float, float] | None = None,
+    extent: tuple[float, float, float, float] | None = None,
+) -> Any:
+    """Rows from top to bottom as colours, with a bar labelled `colours`; diverging has its middle at zero.
+
+    Args:
+        limits: of the colours; the data's own where none are given.
+        extent: left, right, bottom, top of the matrix on the axes.
+    """
+    values = [[math.nan if value is None else value for value in row] for row in matrix]
+    low, high = limits or limits_of([values], is_diverging=is_diverging)
+    image = axes.imshow(
+        values,
+        cmap=DIVERGING if is_diverging else SEQUENTIAL,
+        vmin=low,
+        vmax=high,
+        extent=extent,
+        aspect="auto",
+        origin="upper" if extent is None else "lower",
+    )
+    whole_ticks(axes, extent is None)
+    label(axes, xlabel, ylabel)
+    if colours:
+        axes.figure.colorbar(image, ax=axes, label=colours)
+    return image
+
+
+def tiles(
+    figure: Figure,
+    images: Sequence[Sequence[Sequence[float | None]]],
+    titles: Sequence[str],
+    colours: str,
+    *,
+    is_diverging: bool = False,
+    columns: int | None = None,
+) -> None:
+    """Small images side by side, all in the same colours, with one bar labelled `colours`."""
+    columns = columns or max(1, math.ceil(math.sqrt(2 * len(images))))
+    columns = min(columns, len(images))
+    rows = -(-len(images) // columns)
+    low, high = limits_of(images, is_diverging=is_diverging)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    shown = None
+    for number, axes in enumerate(grid.flat):
+        axes.set_axis_off()
+        if number >= len(images):
+            continue
+        values = [[math.nan if value is None else value for value in row] for row in images[number]]
+        shown = axes.imshow(values, cmap=DIVERGING if is_diverging else SEQUENTIAL, vmin=low, vmax=high)
+        axes.set_title(titles[number], fontsize=8)
+    if shown is not None:
+        figure.colorbar(shown, ax=grid, label=colours, shrink=0.9)
+
+
+def points(axes: Axes, x: Sequence[float], y: Sequence[float], classes: Sequence[int], names: Sequence[str]) -> None:
+    """A point for each row, with the colour and marker of its class; a legend of classes."""
+    for number, name in enumerate(names):
+        own = [place for place, each in enumerate(classes) if each == number]
+        axes.plot(
+            [x[place] for place in own],
+            [y[place] for place in own],
+            color=COLOURS[number % len(COLOURS)],
+            marker=MARKERS[number % len(MARKERS)],
+            markeredgecolor="white",
+            markeredgewidth=0.4,
+            linestyle="none",
+            label=name,
+        )
+    legend(axes, len(names))
+
+
+def limits_of(images: Sequence[Any], *, is_diverging: bool = False) -> tuple[float, float]:
+    """The lowest and highest number of some images; around zero, and never both the same."""
+    numbers = [v for image in images for row in image for v in row if v is not None and math.isfinite(v)] or [0.0]
+    low, high = min(numbers), max(numbers)
+    if is_diverging:
+        high = max(abs(low), abs(high)) or 1.0
+        return -high, high
+    return (low, high) if high > low else (low, low + (abs(low) or 1.0))
+
+
+def label(axes: Axes, xlabel: str, ylabel: str) -> None:
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+
+
+def legend(axes: Axes, num_series: int) -> None:
+    """Above the axes, where it covers nothing; none for a single series."""
+    if num_series > 1:
+        axes.legend(ncols=min(num_series, 3), loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2)
+
+
+def whole_ticks(axes: Axes, is_whole: bool = True) -> None:
+    """Ticks at whole numbers alone, where an axis counts positions."""
+    if is_whole:
+        axes.locator_params(axis="both", integer=True)
+
+
+def shortened(name: str, length: int = 24) -> str:
+    """A name that fits beside an axis."""
+    return name if len(name) <= length else f"...{name[3 - length :]}"

@@ -1,0 +1,55 @@
+"""Pictures made: the one place where the plotting library is imported, and only when something is drawn."""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from nnexp.charts import RULES
+from nnexp.seen import Picture
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DPI = 150  # of PNG
+FORMATS: dict[str, dict[str, Any]] = {
+    "png": {"dpi": DPI, "metadata": {"Software": None}},
+    "svg": {"metadata": {"Date": None}},
+}
+
+
+def draw(picture: Picture, numbers: dict[str, Any], step: int) -> dict[str, bytes]:
+    """A picture in each format, the same bytes for the same numbers; nothing global is changed.
+
+    Args:
+        numbers: the picture's own, as they are written.
+    """
+    from matplotlib import rc_context
+
+    with rc_context(_rules()):
+        figure = _figure(picture.size)
+        picture.draw(figure, numbers)
+        figure.suptitle(f"{picture.title}, step {step:,}")
+        result = {}
+        for name, options in FORMATS.items():
+            content = io.BytesIO()
+            figure.savefig(content, format=name, **options)
+            result[name] = content.getvalue()
+            figure.set_layout_engine("none")  # of the first, the others have the same
+    return result
+
+
+def _figure(size: tuple[float, float]) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, layout="constrained")
+
+
+@cache
+def _rules() -> Any:
+    """The library's own defaults, whatever a user's settings are, and our style."""
+    from matplotlib import rcParamsDefault
+
+    left_alone = ("backend", "date.epoch", "timezone")
+    return {name: value for name, value in rcParamsDefault.items() if not name.startswith(left_alone)} | RULES

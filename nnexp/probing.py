@@ -1,0 +1,197 @@
+"""Probes at work: when each looks at a lane, what it is given, and what becomes of what it sees or raises.
+
+A lane with probes trains to the same bits as one without: they get a lane of their own, and the process is left as it
+was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from typing import Any
+
+from nnexp.config import Choice, Job
+from nnexp.drawing import draw
+from nnexp.errors import cut
+from nnexp.fingerprint import code_hash
+from nnexp.lane import Lane
+from nnexp.registry import Registry
+from nnexp.seeding import derive, generator, seeded
+from nnexp.seen import Seen, plain
+from nnexp.tensors import fixed_tensors
+from nnexp.undisturbed import undisturbed
+from nnexp.view import View
+
+MOST_PICTURES = 10  # of one name, for TensorBoard keeps no more
+Build = Callable[[Job], Lane]
+
+
+@cache
+def moments(every: int | str, max_steps: int) -> tuple[int, ...]:
+    """The steps at which a probe looks: the first and the last among them."""
+    if isinstance(every, int):
+        steps = list(range(0, max_steps, every))
+    elif every == "log":
+        steps = [0, *(10**power for power in range(len(str(max_steps))))]
+    else:
+        steps = [0]
+    return (*(step for step in steps if step < max_steps), max_steps)
+
+
+@cache
+def pictured(every: int | str, max_steps: int) -> frozenset[int]:
+    """Those of them at which it draws: all, or few with more and more steps in between.
+
+    They are one fewer than may be, for a run that ends early draws at its last step as well.
+    """
+    steps, most = moments(every, max_steps), MOST_PICTURES - 1
+    if len(steps) <= most:
+        return frozenset(steps)
+    last = len(steps) - 1
+    places = {round(last ** (number / (most - 2))) for number in range(most - 1)}
+    return frozenset(steps[place] for place in {0, *places})
+
+
+def made_by(choice: Choice, registry: Registry) -> str:
+    """16 hexadecimal digits of a probe's code and values, but for when it looks."""
+    values = {name: value for name, value in choice.values.items() if name != "every"}
+    content = [values, code_hash(registry.get("probe", choice.name).path)]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass
+class Sight:
+    """What a probe saw at a step: nothing where it does not fit, or an error.
+
+    Args:
+        choice: the probe.
+        numbers: of each picture, as they are written.
+        drawn: of each picture that is drawn, its files' content by ending.
+    """
+
+    choice: Choice
+    step: int
+    seen: Seen | None = None
+    error: BaseException | None = None
+    numbers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    drawn: dict[str, dict[str, bytes]] = field(default_factory=dict)
+
+    def told(self) -> str:
+        """What to say of its error: the place in the plugin is where its author looks."""
+        frames = traceback.extract_tb(self.error.__traceback__ if self.error else None)
+        place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+        what = cut(f"{type(self.error).__name__}: {self.error}")
+        return f"probe '{self.choice.name}' saw nothing from step {self.step} on: {what}{place}"
+
+
+class Probing:
+    """The probes of one lane.
+
+    Args:
+        job: of the lane.
+        build: makes a lane of a job, at step 0.
+        is_hard: asked where a probe raises KeyboardInterrupt, whether a user means it.
+    """
+
+    def __init__(self, job: Job, registry: Registry, build: Build, is_hard: Callable[[], bool]) -> None:
+        self.job, self.registry, self.build, self.is_hard = job, registry, build, is_hard
+        self.left = list(job.probes)
+        self.seconds = {"computing": 0.0, "drawing": 0.0}
+        self.num_drawn = 0
+        self._made: dict[str, Any] = {}
+
+    def next_after(self, step: int, max_steps: int) -> int:
+        """The first step after `step` at which one looks."""
+        found = (at for choice in self.left for at in moments(choice.values["every"], max_steps) if at > step)
+        return min(found, default=max_steps)
+
+    def made_by(self, choice: Choice) -> str:
+        """What decides what a probe sees, besides the run: its code and its values, but not when it looks."""
+        return made_by(choice, self.registry)
+
+    def look(self, lane: Lane, *, is_end: bool) -> Iterator[Sight]:
+        """What the probes see that are due. One that does not fit, or raises, is not asked again."""
+        due = [c for c in self.left if is_end or lane.step in moments(c.values["every"], lane.trainer.max_steps)]
+        own = _Own(lane, self.build)
+        for choice in due:
+            sight = self._look(choice, own)
+            is_drawn = is_end or lane.step in pictured(choice.values["every"], lane.trainer.max_steps)
+            if sight.seen is not None and is_drawn:
+                self._draw(sight)
+            if sight.seen is None or sight.error:
+                self.left.remove(choice)
+            yield sight
+
+    def _look(self, choice: Choice, own: _Own) -> Sight:
+        sight, began = Sight(choice, own.lane.step), time.perf_counter()
+        stream = f"probe/{choice.name}/{own.lane.step}"
+        try:
+            with undisturbed(), seeded(derive(own.lane.job.model.seed, stream)):
+                if choice.name not in self._made:
+                    self._made[choice.name] = self.registry.get("probe", choice.name).load()(**choice.values)
+                lane = own.fresh()
+                with lane.arithmetic():
+                    view = View(lane, generator(own.lane.job.model.seed, stream), own.exact)
+                    sight.seen = self._made[choice.name](view)
+                for name, picture in sight.seen.pictures.items() if sight.seen else ():
+                    sight.numbers[name] = plain(picture.numbers)
+        except BaseException as error:
+            self._caught(sight, error)
+        self.seconds["computing"] += time.perf_counter() - began
+        return sight
+
+    def _draw(self, sight: Sight) -> None:
+        began = time.perf_counter()
+        try:
+            with undisturbed():
+                for name, picture in sight.seen.pictures.items() if sight.seen else ():
+                    sight.drawn[name] = draw(picture, sight.numbers[name], sight.step)
+                    self.num_drawn += 1
+        except BaseException as error:
+            self._caught(sight, error)
+        self.seconds["drawing"] += time.perf_counter() - began
+
+    def _caught(self, sight: Sight, error: BaseException) -> None:
+        if isinstance(error, KeyboardInterrupt) and self.is_hard():
+            raise error
+        sight.error = error
+
+
+class _Own:
+    """The lanes that the probes of one moment are given, each as the lane in training is now."""
+
+    def __init__(self, lane: Lane, build: Build) -> None:
+        self.lane, self.build = lane, build
+
+    @cached_property
+    def _state(self) -> dict[str, Any]:
+        return self.lane.state()
+
+    @cached_property
+    def _fresh(self) -> Lane:
+        return self.build(self.lane.job)
+
+    @cached_property
+    def _exact(self) -> Lane:
+        settings = replace(self.lane.job.settings, device="cpu", precision=64)
+        return self.build(replace(self.lane.job, settings=settings))
+
+    def fresh(self) -> Lane:
+        """In the job's own precision."""
+        self._fresh.restore(self._state)
+        return self._fresh
+
+    def exact(self) -> Lane:
+        """In 64 bits; of the state only what the model is."""
+        lane = self._exact
+        lane.step = self.lane.step
+        lane.weights.set(self.lane.weights.vector)
+        theirs = dict(fixed_tensors(self.lane.module))
+        for name, mine in fixed_tensors(lane.module):
+            mine.copy_(theirs[name])
+        return lane

@@ -1,0 +1,90 @@
+"""Norms of gradients and updates, layer by layer. The ratio of update and weights is watched as Karpathy advises
+(2019, "A recipe for training neural networks"); that units of relu die is of Maas, Hannun & Ng (2013, "Rectifier
+nonlinearities improve neural network acoustic models").
+
+    gradient g = dL/dw of the next batch,  clipped g' = g min(1, clip_norm / |g|),  ratio |w_new - w| / |w|
+
+A unit is dead that gives the same number, as good as, for every row of a batch: relu at zero, but tanh at its end as
+well. Departs from both in looking at all layers of any model, at what the optimiser really adds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from nnexp import Probe, probe
+from nnexp.charts import bars
+from nnexp.inside import Call, calls_of
+from nnexp.seen import Picture, Seen
+from nnexp.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SAME = 1e-6  # the spread of a dead unit, at most, in parts of its layer's largest number
+NORMS = ("gradient", "clipped gradient", "update", "weights")
+
+
+@probe
+@dataclass(kw_only=True)
+class GradientNorm(Probe):
+    """How large gradients and updates are in each layer, and how many units give the same for everything."""
+
+    def __call__(self, view: View) -> Seen:
+        update = view.update
+        x, _, *lengths = view.rows("train", 256)
+        with torch.no_grad():
+            calls = [call for call in calls_of(view.module, x, *lengths) if call.name and call.output.ndim > 1]
+            dead = {call.name: _share_dead(call) for call in calls if not list(call.module.children())}
+        by_layer = torch.stack(
+            [update.layer_norms(v) for v in (update.gradient, update.clipped, update.change, update.weights)]
+        )
+        total = torch.linalg.vector_norm(by_layer, dim=1, keepdim=True)
+        norms = torch.cat([total, by_layer], dim=1)
+        sizes = [len(dead), norms.numel()]
+        shares, flat = torch.cat([*(t.view(1) for t in dead.values()), norms.flatten()]).cpu().split(sizes)  # at once
+        return _seen(["total", *update.layers], flat.view(norms.shape).tolist(), dict(zip(dead, shares.tolist())))
+
+
+def _share_dead(call: Call) -> torch.Tensor:
+    """(): the share of a layer's units that are dead. A unit is what stands last, or a channel of a convolution."""
+    is_channel = isinstance(call.module, nn.modules.conv._ConvNd)
+    units = (call.output.movedim(1, -1) if is_channel else call.output).flatten(0, -2)
+    spread = units.amax(0) - units.amin(0)
+    return (spread <= SAME * units.abs().amax()).to(spread.dtype).mean()
+
+
+def _seen(layers: list[str], norms: list[list[float]], dead: dict[str, float]) -> Seen:
+    by_name = dict(zip(NORMS, norms, strict=True))
+    ratios = [change / weights if weights else None for change, weights in zip(norms[2], norms[3], strict=True)]
+    scalars = {f"before_clipping/{layer}": value for layer, value in zip(layers, norms[0], strict=True)}
+    scalars |= {f"after_clipping/{layer}": value for layer, value in zip(layers, norms[1], strict=True)}
+    scalars |= {f"update_ratio/{layer}": v for layer, v in zip(layers, ratios, strict=True) if v is not None}
+    scalars |= {f"dead_units/{layer}": share for layer, share in dead.items()}
+    numbers = {"layers": layers, "norms": by_name, "update / weights": ratios, "dead units": dead}
+    height = 1.6 + 0.24 * len(layers)
+    return Seen(scalars, {"layers": Picture("Gradients and updates by layer", numbers, _draw, (7.0, height))})
+
+
+def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
+    left, right = figure.subplots(1, 2, sharey=True)
+    norms = numbers["norms"]
+    is_clipped = norms["gradient"] != norms["clipped gradient"]
+    gradients = {"before clipping": norms["gradient"], "after": norms["clipped gradient"]}
+    series = gradients if is_clipped else {"gradient": norms["gradient"]}
+    bars(
+        left,
+        numbers["layers"],
+        {name: _logs(values) for name, values in series.items()},
+        "norm of the gradient (log10)",
+    )
+    bars(right, numbers["layers"], {"ratio": _logs(numbers["update / weights"])}, "update / weights (log10)")
+
+
+def _logs(values: list[float | None]) -> list[float | None]:
+    return [math.log10(value) if value else None for value in values]
