@@ -14,9 +14,9 @@ from typing import Any
 from nnexp.checkpoint import MODEL, checkpoints, digest, save, save_checkpoint
 from nnexp.errors import NnexpError, RecordError
 from nnexp.events import Events
+from nnexp.figures import Figures
 from nnexp.files import settle
 from nnexp.lane import Lane
-from nnexp.figures import Figures
 from nnexp.metrics import Metrics, Rows, read_rows
 from nnexp.probing import Probing, Sight
 from nnexp.provenance import provenance
