@@ -1,4 +1,4 @@
-"""One TensorBoard file per run: scalars, what probes saw and the HParams record, encoded in bulk, written when asked.
+"""One TensorBoard file per run: scalars, what probes saw, the HParams record; encoded in bulk and written when asked.
 
 The file is open only while it is written, for a process may train hundreds of runs.
 

@@ -117,7 +117,7 @@ class Probing:
     def look(self, lane: Lane, *, is_end: bool) -> Iterator[Sight]:
         """What the probes see that are due. One that does not fit, or raises, is not asked again."""
         due = [c for c in self.left if is_end or lane.step in moments(c.values["every"], lane.trainer.max_steps)]
-        own = _Own(lane, self.build)
+        own = Own(lane, self.build)
         for choice in due:
             sight = self._look(choice, own)
             is_drawn = is_end or lane.step in pictured(choice.values["every"], lane.trainer.max_steps)
@@ -127,7 +127,7 @@ class Probing:
                 self.left.remove(choice)
             yield sight
 
-    def _look(self, choice: Choice, own: _Own) -> Sight:
+    def _look(self, choice: Choice, own: Own) -> Sight:
         sight, began = Sight(choice, own.lane.step), time.perf_counter()
         stream = f"probe/{choice.name}/{own.lane.step}"
         try:
@@ -162,7 +162,7 @@ class Probing:
         sight.error = error
 
 
-class _Own:
+class Own:
     """The lanes that the probes of one moment are given, each as the lane in training is now."""
 
     def __init__(self, lane: Lane, build: Build) -> None:

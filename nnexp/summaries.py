@@ -46,21 +46,14 @@ def histogram(tag: str, rows: Sequence[Sequence[float]]) -> Summary.Value:
 
 def layout(charts: Mapping[str, Sequence[str]]) -> Summary.Value:
     """For the Custom Scalars tab: charts, each with the curves of some tags, of all runs that are chosen."""
-    content = layout_pb2.Layout(
-        category=[
-            layout_pb2.Category(
-                title="runs compared",
-                chart=[
-                    layout_pb2.Chart(
-                        title=title, multiline=layout_pb2.MultilineChartContent(tag=[f"^{t}$" for t in tags])
-                    )
-                    for title, tags in charts.items()
-                ],
-            )
-        ]
-    )
+    drawn = [layout_pb2.Chart(title=title, multiline=_multiline(tags)) for title, tags in charts.items()]
+    content = layout_pb2.Layout(category=[layout_pb2.Category(title="runs compared", chart=drawn)])
     tensor = TensorProto(dtype=DataType.DT_STRING, tensor_shape=_shape(), string_val=[content.SerializeToString()])
     return _value(custom_scalar.CONFIG_SUMMARY_TAG, custom_scalar.PLUGIN_NAME, tensor)
+
+
+def _multiline(tags: Sequence[str]) -> layout_pb2.MultilineChartContent:
+    return layout_pb2.MultilineChartContent(tag=[f"^{tag}$" for tag in tags])
 
 
 def _shape(*sizes: int) -> TensorShapeProto:

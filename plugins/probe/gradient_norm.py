@@ -47,8 +47,10 @@ class GradientNorm(Probe):
         total = torch.linalg.vector_norm(by_layer, dim=1, keepdim=True)
         norms = torch.cat([total, by_layer], dim=1)
         sizes = [len(dead), norms.numel()]
-        shares, flat = torch.cat([*(t.view(1) for t in dead.values()), norms.flatten()]).cpu().split(sizes)  # at once
-        return _seen(["total", *update.layers], flat.view(norms.shape).tolist(), dict(zip(dead, shares.tolist())))
+        together = torch.cat([*(t.view(1) for t in dead.values()), norms.flatten()])
+        shares, flat = together.cpu().split(sizes)  # from the device at once
+        shares_by_layer = dict(zip(dead, shares.tolist(), strict=True))
+        return _seen(["total", *update.layers], flat.view(norms.shape).tolist(), shares_by_layer)
 
 
 def _share_dead(call: Call) -> torch.Tensor:
@@ -77,12 +79,8 @@ def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
     is_clipped = norms["gradient"] != norms["clipped gradient"]
     gradients = {"before clipping": norms["gradient"], "after": norms["clipped gradient"]}
     series = gradients if is_clipped else {"gradient": norms["gradient"]}
-    bars(
-        left,
-        numbers["layers"],
-        {name: _logs(values) for name, values in series.items()},
-        "norm of the gradient (log10)",
-    )
+    logs = {name: _logs(values) for name, values in series.items()}
+    bars(left, numbers["layers"], logs, "norm of the gradient (log10)")
     bars(right, numbers["layers"], {"ratio": _logs(numbers["update / weights"])}, "update / weights (log10)")
 
 
