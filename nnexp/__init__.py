@@ -1,7 +1,7 @@
 """nnexp: an experiment harness for small neural networks.
 
 A plugin imports `dataset`, `model`, `trainer` or `probe`, and what its signature needs, from here. A notebook gets a
-plugin's class by `nnexp.plugin("model", "lstm")`, and a trained model with its data by `nnexp.load("runs/default/...")`.
+plugin's class by `nnexp.plugin("model", "lstm")`, a trained model with its data by `nnexp.load("runs/default/...")`.
 """
 
 from __future__ import annotations

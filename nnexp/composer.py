@@ -17,13 +17,12 @@ from hydra.core.plugins import Plugins
 from hydra.errors import MissingConfigException
 
 from nnexp.command import command_schema, nested, take_command
-from nnexp.config import GROUPS, PROBE, parameters_of, settings_schema, shown
+from nnexp.config import GROUPS, PROBE, parameters_of, settings_schema
 from nnexp.configfile import ConfigFile, one_line, plain_values
 from nnexp.errors import ConfigError, cut, hint
 from nnexp.registry import KINDS, Registry, conf_dir
 
-Names = str | tuple[str, ...] | None  # several probes may be chosen
-Choices = tuple[tuple[str, Names], ...]
+Choices = tuple[tuple[str, str | None], ...]
 
 
 class Base(NamedTuple):
@@ -105,13 +104,13 @@ class Composer:
     def base(self, choices: Choices) -> Base:
         """A combination of choices."""
         if choices not in self.composed:
-            where = " ".join(f"{group}={shown(name)}" for group, name in choices) or f"config '{self.config_name}'"
+            where = " ".join(f"{group}={name}" for group, name in choices) or f"config '{self.config_name}'"
             with config_errors(where):
                 self.composed[choices] = self._compose(choices, where)
         return self.composed[choices]
 
     def _compose(self, choices: Choices, where: str) -> Base:
-        overrides = [f"~{group}" if name is None else f"{group}={written(name)}" for group, name in choices]
+        overrides = [f"~{group}" if name is None else f"{group}={quoted(name)}" for group, name in choices]
         try:
             config = compose(self.config_name, overrides, return_hydra_config=True)
         except MissingConfigException as error:
@@ -139,10 +138,6 @@ class Composer:
         """Raises ConfigError, with the nearest name, where there is no such choice."""
         if group == "experiment" and name is None:
             return
-        if isinstance(name, tuple):
-            for each in name:
-                self.check_choice(group, each)
-            return
         options = self.options(group)
         if name not in options:
             if (group, str(name)) in self.registry.broken:
@@ -151,11 +146,6 @@ class Composer:
             asked = "null" if name is None else str(name)
             message = f"{group}={cut(asked)}: there is no such {group}.{hint(asked, options)} There is: {known}."
             raise ConfigError(message)
-
-
-def written(names: str | tuple[str, ...]) -> str:
-    """A name, or a list of names, as Hydra reads it whatever it holds."""
-    return quoted(names) if isinstance(names, str) else f"[{','.join(map(quoted, names))}]"
 
 
 def quoted(text: str) -> str:

@@ -16,7 +16,7 @@ from nnexp.schema import Option, Parameter
 from nnexp.spec import Range
 
 PROBE = "probe"
-GROUPS = (*PARTS, PROBE, "experiment")  # what is chosen by name
+GROUPS = (*PARTS, "experiment")  # what is chosen by name, one of each
 SEED_OPTION = Option(int, range=Range(min=0))
 DATA_SEED = Parameter("seed", (SEED_OPTION,), 0, per_lane=True, help="what the data are")
 OWN_SEED = Parameter("seed", (SEED_OPTION, Option(type(None))), None, per_lane=True)
@@ -159,7 +159,7 @@ def unknown_key(key: str, plugins: dict[str, Plugin], registry: Registry) -> Con
     last = key.rpartition(".")[2]
     same_name = [known for known in keys if known.rpartition(".")[2] == last and known != key]
     guess = f" Did you mean '{same_name[0]}'?" if same_name else hint(key, keys) or hint(kind, [*GROUPS, *keys])
-    top = ", ".join([*GROUPS, *settings_schema()])
+    top = ", ".join([*PARTS, PROBE, "experiment", *settings_schema()])
     return ConfigError(f"{key}: there is no such key.{guess} At the top are: {top}.")
 
 

@@ -7,25 +7,20 @@ and lets `+key` and `++key` be checked as strictly as `key`.
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from hydra.core.override_parser.types import Transformer
-from omegaconf import OmegaConf
-
 from nnexp.axes import Axis, make_axes, sweep_axes
-from nnexp.command import Command, command_schema, is_command_key, make_command
+from nnexp.command import Command, is_command_key, make_command
 from nnexp.composed import Composed
-from nnexp.composer import Choices, Composer, config_errors
-from nnexp.config import GROUPS, PROBE, Job, chosen, known_keys, make_job, parameters_of, shown, unknown_key
-from nnexp.configfile import plain_values
-from nnexp.create import label
+from nnexp.composer import Choices, Composer
+from nnexp.config import PROBE, Job, known_keys
 from nnexp.errors import ConfigError, cut
+from nnexp.jobs import as_typed, choices_of, job_of, plugins_of, values_of
 from nnexp.points import Point, points, repeated
-from nnexp.registry import PARTS, Plugin, Registry
+from nnexp.registry import Registry
 from nnexp.tell import count_of
 
 OF_POINTS = ("sweep.zip", "sweep.exclude", "sweep.repeats")
@@ -118,14 +113,14 @@ class _Points:
         self.notes = [*notes, *more]
         self.swept = swept | {axis.key for axis in axes if len(axis.values) > 1}
         self.known: dict[str, frozenset[str]] = {}
-        self.anywhere = frozenset[str]().union(*(self._known(_choices(point)) for point in self.points))
+        self.anywhere = frozenset[str]().union(*(self._known(point) for point in self.points))
 
-    def _known(self, choices: Choices) -> frozenset[str]:
-        """The keys that a combination of choices has; none where it is no valid one."""
-        name = repr(choices)  # a list may stand for a name, and is refused later
+    def _known(self, point: Point) -> frozenset[str]:
+        """The keys that the choices of a point have; none where these are not valid."""
+        name = repr((choices_of(point), point.get(PROBE)))  # a list may stand for a name, and is refused later
         if name not in self.known:
             try:
-                self.known[name] = frozenset(known_keys(_plugins(choices, self.composer)))
+                self.known[name] = frozenset(known_keys(plugins_of(point, self.composer)))
             except ConfigError:
                 self.known[name] = frozenset()
         return self.known[name]
@@ -142,7 +137,7 @@ class _Points:
                     continue
                 seen.add(name)
             try:
-                jobs.append(_job(own, self.composer, self.swept))
+                jobs.append(job_of(own, self.composer, self.swept))
             except ConfigError as error:
                 invalid.append((self._name(point), str(error)))
         self.notes += [_lack(lacked, count[True], count.total()) for lacked, count in lacking.items()]
@@ -150,17 +145,17 @@ class _Points:
 
     def _reduced(self, point: Point) -> tuple[Point, tuple[str, ...]]:
         """A point without the keys that its plugins do not have, and other plugins of the sweep do; and these."""
-        known = self._known(_choices(point))
-        lacked = [key for key in point if key not in GROUPS and key not in known and key in self.anywhere]
+        known = self._known(point)
+        lacked = [key for key in values_of(point) if key not in known and key in self.anywhere]
         if not known or not lacked:
             return point, ()
         own = {key: value for key, value in point.items() if key not in lacked}
-        plugins = _plugins(_choices(point), self.composer)
+        plugins = plugins_of(point, self.composer)
         kinds = dict.fromkeys(key.partition(".")[0] for key in lacked)
         return own, (*(f"{kind}={plugins[kind].name}" for kind in kinds), *lacked)
 
     def _name(self, point: Point) -> str:
-        return cut(" ".join(f"{key}={_text(value)}" for key, value in point.items() if key in self.swept))
+        return cut(" ".join(f"{key}={as_typed(value)}" for key, value in point.items() if key in self.swept))
 
 
 def _lack(lacked: tuple[str, ...], num_jobs: int, num_points: int) -> str:
@@ -189,73 +184,3 @@ def _experiment_axes(axes: list[Axis], composer: Composer) -> list[Axis]:
     except ConfigError as error:
         raise ConfigError(f"experiment={choices[0][1]}: {error}") from None
     return [axis for axis in own if axis.key not in given]
-
-
-def _choices(point: dict[str, Any]) -> Choices:
-    return tuple((key, value) for key, value in point.items() if key in GROUPS)
-
-
-def _plugins(choices: Choices, composer: Composer) -> dict[str, Plugin]:
-    """The plugins of a combination of choices. Raises ConfigError where one is not there."""
-    for group, name in choices:
-        composer.check_choice(group, name)
-    return chosen(composer.base(choices).config, composer.registry)
-
-
-def _job(point: Point, composer: Composer, swept: frozenset[str]) -> Job:
-    registry = composer.registry
-    plugins = _plugins(_choices(point), composer)
-    values = {key: value for key, value in point.items() if key not in GROUPS}
-    known = known_keys(plugins)
-    for key in values:
-        if key not in known:
-            if f"sweep.{key}" in command_schema():
-                raise ConfigError(f"{key}: there is no such key. Did you mean 'sweep.{key}'?")
-            raise unknown_key(key, plugins, registry)
-    experiment = point.get("experiment") or "default"
-    texts = tuple(f"{key}={_text(value)}" for key, value in point.items() if key.partition(".")[0] != PROBE)
-    base = composer.base(_choices(point)).config
-    job = make_job(_apply(base, values), registry, experiment=str(experiment), overrides=texts)
-    return replace(job, label=_label(job, composer, swept))
-
-
-def _text(value: Any) -> str:
-    """A value as it is typed."""
-    return str(Transformer.str(list(value) if isinstance(value, tuple) else value))
-
-
-def _apply(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """A copy of the base with the values set, interpolations resolved."""
-    config = copy.deepcopy(base)
-    for key, value in values.items():
-        group, _, name = key.rpartition(".")
-        _node(config, group)[name] = value
-    if "${" not in repr(config):
-        return config
-    with config_errors("an interpolation ${...} has no value"):
-        return plain_values(OmegaConf.create(config), resolve=True)
-
-
-def _node(config: dict[str, Any], group: str) -> dict[str, Any]:
-    """The mapping below a dotted key; empty below a probe of which nothing was said."""
-    for key in group.split(".") if group else ():
-        config = config.setdefault(key, {})
-    return config
-
-
-def _label(job: Job, composer: Composer, swept: frozenset[str]) -> str:
-    """What the job changes from its experiment's own defaults, swept keys first, as a directory name."""
-    choices: Choices = () if job.experiment == "default" else (("experiment", job.experiment),)
-    default = make_job(_apply(composer.base(choices).config, {}), composer.registry).flat()
-    same = {kind for kind in PARTS if default[kind] == getattr(job, kind).name}
-    changed = []
-    for key, value in job.flat().items():
-        kind, _, name = key.rpartition(".")
-        reference = default.get(key)
-        if kind and kind not in same:
-            reference = parameters_of(composer.registry.get(kind, getattr(job, kind).name))[name].default
-        if name == "seed":
-            reference = job.settings.seed if kind in ("model", "trainer") else default[key]
-        if value != reference and key not in ("runs", "checkpoint_every", "device", "stack"):
-            changed.append((key not in swept, f"{key if name == 'seed' and kind else name}={shown(value)}"))
-    return label([text for _, text in sorted(changed, key=lambda item: item[0])])

@@ -10,7 +10,9 @@ from nnexp.config import Settings, refuse_code, settings_schema
 from nnexp.errors import ConfigError
 from nnexp.sweeper import compose_jobs
 
-TOP = "At the top are: dataset, model, trainer, experiment, seed, device, precision, runs, checkpoint_every, stack."
+TOP = (
+    "At the top are: dataset, model, trainer, probe, experiment, seed, device, precision, runs, checkpoint_every, stack"
+)
 MISSPELT = ["model.forget_bais: model 'lstm' has no key 'forget_bais'", "Did you mean 'model.forget_bias'?"]
 
 WRONG = [

@@ -15,10 +15,17 @@ from nnexp.checkpoint import LAST, load
 from nnexp.create import create_all
 from nnexp.errors import Diverged
 from nnexp.metrics import WAITING_BYTES, Rows, read_rows
+from nnexp.probing import Probing
 from nnexp.record import Run
+from nnexp.registry import Registry
 from nnexp.writer import Writer, seal
 
 FINAL = {"train/loss": 0.1, "val/loss": 0.2, "test/loss": 0.3}
+
+
+def unprobed(lane) -> Probing:
+    """Of a job without probes, which builds nothing."""
+    return Probing(lane.job, Registry([]), lambda job: lane, lambda: False)
 
 
 @pytest.fixture
@@ -32,7 +39,7 @@ def writers(make_job, make_lane, tmp_path: Path) -> Callable[[int], list[Writer]
         runs = create_all((replace(job, settings=settings), fingerprint, None) for fingerprint in digits)
         for run in runs.values():
             run.lock()
-        return [Writer(run, lane, fingerprint) for fingerprint, run in runs.items()]
+        return [Writer(run, lane, fingerprint, unprobed(lane)) for fingerprint, run in runs.items()]
 
     return make
 
@@ -78,7 +85,7 @@ def test_a_run_stopped_before_its_first_update_goes_on_with_the_points_it_had(wr
     (writer,) = writers(1)
     writer.rows(Rows(1, [], [], {0: {"val/loss": 0.5}}))
     writer.interrupt()
-    resumed = Writer(writer.run, writer.lane, writer.fingerprint)
+    resumed = Writer(writer.run, writer.lane, writer.fingerprint, unprobed(writer.lane))
     resumed.rows(Rows(1, [0.25], [1.0], {1: {"lr": 0.1}}))
     resumed.flush()
     accumulator = EventAccumulator(str(writer.run.path))
