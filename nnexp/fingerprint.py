@@ -45,6 +45,13 @@ def fingerprint(job: Job, registry: Registry) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+def made_by(choice: Choice, registry: Registry) -> str:
+    """16 hexadecimal digits of a probe's code and values, but for when it looks."""
+    values = {name: value for name, value in choice.values.items() if name != "every"}
+    content = [values, code_hash(registry.get("probe", choice.name).path)]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def _values(choice: Choice, registry: Registry) -> dict[str, Any]:
     """The values of a plugin's parameters, with the content of a file for its path."""
     values = dict(choice.values)

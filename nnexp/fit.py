@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pytorch_lightning as pl
@@ -19,6 +19,7 @@ from nnexp.datasets import Datasets
 from nnexp.errors import NnexpError
 from nnexp.lane import Lane
 from nnexp.logs import logging, turn
+from nnexp.looks import look_again
 from nnexp.memory import freed_memory_kept
 from nnexp.metrics import Rows
 from nnexp.plan import Cohort, Planned
@@ -68,6 +69,22 @@ class Fit:
                     break
                 self._train(piece, len(piece) > 1 or (is_cohort and len(pieces) == 1))
 
+    def look(self, planned: Planned) -> None:
+        """Have the probes look into a finished run that have not. What goes wrong leaves it as it was, with a note."""
+        if self.stop.requested:
+            return
+        with undisturbed(), logging(self.echo), turn([planned.run]):
+            names = planned.unseen(planned.facts())
+            job = replace(planned.job, probes=tuple(c for c in planned.job.probes if c.name in names))
+            self.progress.say(f"had ended before; {', '.join(names)} look into it now")
+            try:
+                lane = self._unwarned(job)
+                look_again(planned.run, lane, planned.fingerprint, self._probing(job, is_reopened=True))
+            except Exception as error:
+                note = f"could not be looked into again: {describe(error)['message']}"
+                notes = dict.fromkeys([*planned.facts().get("notes", []), note])
+                planned.run.write(status="finished", notes=[*notes])
+
     def _pieces(self, cohort: Cohort) -> list[Cohort]:
         """As few as memory allows, of even sizes."""
         if len(cohort) == 1 or not cohort[0].job.settings.stack:
@@ -91,6 +108,9 @@ class Fit:
         fresh = self._unwarned(lane.job)
         fresh.restore(lane.state())
         return fresh
+
+    def _probing(self, job: Job, *, is_reopened: bool = False) -> Probing:
+        return Probing(job, self.registry, self._unwarned, lambda: self.stop.requested, is_reopened=is_reopened)
 
     def _unwarned(self, job: Job) -> Lane:
         """A lane of a job of which one was built before, and its warnings told."""
@@ -177,8 +197,7 @@ class Fit:
             with turn([planned.run]), warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 lane = self._lane(planned.job)
-            probing = Probing(planned.job, self.registry, self._unwarned, lambda: self.stop.requested)
-            writer = Writer(planned.run, lane, planned.fingerprint, probing)
+            writer = Writer(planned.run, lane, planned.fingerprint, self._probing(planned.job))
             writer.note(*(str(warning.message) for warning in caught if warning.category is UserWarning))
             return writer
         except BaseException as error:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from nnexp.config import Choice, Job
 from nnexp.create import Index, create, create_all, experiment_folder
 from nnexp.errors import ConfigError, RecordError
-from nnexp.fingerprint import fingerprint
+from nnexp.figures import Figures
+from nnexp.fingerprint import fingerprint, made_by
 from nnexp.place import check_writable, index
 from nnexp.record import ENDED, Run, most_locks
 from nnexp.registry import Registry
@@ -29,6 +30,7 @@ class Planned:
         in_cohort: whether other jobs of the command can be trained together with it, done before or not: it gets the
             same numbers then whatever is left of them, and however many fit into a stack.
         lost: why there is no run, or none that this command could train.
+        probes: what is to look into it, by name, with what decides what each sees.
     """
 
     job: Job
@@ -39,6 +41,7 @@ class Planned:
     beside: Run | None = None
     in_cohort: bool = False
     lost: str = ""
+    probes: dict[str, str] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
         """What run.json says; nothing where there is none, or where it has been damaged meanwhile."""
@@ -48,10 +51,18 @@ class Planned:
         return {}
 
     def ending(self) -> dict[str, Any] | None:
-        """What run.json says of a run that is done; None of one that is to be trained."""
+        """What run.json says of a run that is done; None of one that is to be trained, or looked into."""
         facts = self.facts()
         status = facts.get("status")
-        return facts if status in ENDED and status not in self.again else None
+        is_left = status not in ENDED or status in self.again or (status == "finished" and self.unseen(facts))
+        return None if is_left else facts
+
+    def unseen(self, facts: dict[str, Any]) -> list[str]:
+        """The probes that have not looked at the last step of a run."""
+        if not self.probes or self.found is None:
+            return []
+        figures, step = Figures(self.found.path), facts.get("steps", 0)
+        return [name for name, made_by in self.probes.items() if not figures.is_there(name, step, made_by)]
 
     @property
     def status(self) -> str:
@@ -143,7 +154,8 @@ def plan(
         if root not in indices:
             indices[root] = index(root)
         if digits not in planned:
-            planned[digits] = Planned(job, digits, indices[root].find(digits), len(planned), again)
+            probes = {choice.name: made_by(choice, registry) for choice in job.probes}
+            planned[digits] = Planned(job, digits, indices[root].find(digits), len(planned), again, probes=probes)
     for item in planned.values():
         if rerun and item.status in ENDED:
             item.found, item.beside = None, item.found

@@ -6,8 +6,6 @@ was.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -18,7 +16,7 @@ from typing import Any
 from nnexp.config import Choice, Job
 from nnexp.drawing import draw
 from nnexp.errors import cut
-from nnexp.fingerprint import code_hash
+from nnexp.fingerprint import made_by
 from nnexp.lane import Lane
 from nnexp.registry import Registry
 from nnexp.seeding import derive, generator, seeded
@@ -57,13 +55,6 @@ def pictured(every: int | str, max_steps: int) -> frozenset[int]:
     return frozenset(steps[place] for place in {0, *places})
 
 
-def made_by(choice: Choice, registry: Registry) -> str:
-    """16 hexadecimal digits of a probe's code and values, but for when it looks."""
-    values = {name: value for name, value in choice.values.items() if name != "every"}
-    content = [values, code_hash(registry.get("probe", choice.name).path)]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
-
 @dataclass
 class Sight:
     """What a probe saw at a step: nothing where it does not fit, or an error.
@@ -96,9 +87,13 @@ class Probing:
         job: of the lane.
         build: makes a lane of a job, at step 0.
         is_hard: asked where a probe raises KeyboardInterrupt, whether a user means it.
+        is_reopened: whether the lane is a run that had ended, of which nothing but the weights is known.
     """
 
-    def __init__(self, job: Job, registry: Registry, build: Build, is_hard: Callable[[], bool]) -> None:
+    def __init__(
+        self, job: Job, registry: Registry, build: Build, is_hard: Callable[[], bool], *, is_reopened: bool = False
+    ) -> None:
+        self.is_reopened = is_reopened
         self.job, self.registry, self.build, self.is_hard = job, registry, build, is_hard
         self.left = list(job.probes)
         self.seconds = {"computing": 0.0, "drawing": 0.0}
@@ -136,7 +131,8 @@ class Probing:
                     self._made[choice.name] = self.registry.get("probe", choice.name).load()(**choice.values)
                 lane = own.fresh()
                 with lane.arithmetic():
-                    view = View(lane, generator(own.lane.job.model.seed, stream), own.exact)
+                    draws = generator(own.lane.job.model.seed, stream)
+                    view = View(lane, draws, own.exact, is_reopened=self.is_reopened)
                     sight.seen = self._made[choice.name](view)
                 for name, picture in sight.seen.pictures.items() if sight.seen else ():
                     sight.numbers[name] = plain(picture.numbers)

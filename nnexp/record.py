@@ -36,6 +36,10 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and 0 <= value < 2**63
 
 
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(each is None or _is_number(each) for each in value.values())
+
+
 # What is relied on of each fact, and whether it is always there.
 FACTS: dict[str, tuple[Callable[[Any], bool], bool]] = {
     "status": (lambda value: isinstance(value, str), True),
@@ -46,10 +50,9 @@ FACTS: dict[str, tuple[Callable[[Any], bool], bool]] = {
     "lanes": (lambda value: _is_count(value) and value > 0, False),
     "parameters": (_is_count, False),
     "notes": (lambda value: isinstance(value, list) and all(isinstance(text, str) for text in value), False),
-    "metrics": (
-        lambda value: isinstance(value, dict) and all(each is None or _is_number(each) for each in value.values()),
-        False,
-    ),
+    "metrics": (_are_numbers, False),
+    "probes": (_are_numbers, False),
+    "probing": (lambda value: isinstance(value, dict) and all(map(_is_number, value.values())), False),
     "error": (
         lambda value: value is None or (isinstance(value, dict) and isinstance(value.get("message"), str)),
         False,

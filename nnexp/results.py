@@ -30,7 +30,7 @@ def results_path(planned: Sequence[Planned]) -> Path:
 
 
 class Results:
-    """The table of one sweep: configuration, how each run ended, final metrics."""
+    """The table of one sweep: configuration, how each run ended, final metrics, last numbers of probes."""
 
     def __init__(self, planned: Sequence[Planned]) -> None:
         self.planned, self.path = planned, results_path(planned)
@@ -46,11 +46,11 @@ class Results:
         Raises OSError where it cannot be.
         """
         known, facts = len(self._metrics), {item.number: item.facts() for item in planned}
-        self._metrics |= {name: None for each in facts.values() for name in each.get("metrics", {})}
+        self._metrics |= {name: None for each in facts.values() for name in numbers_of(each)}
         there = self.path.read_bytes() if self.path.exists() else b""
         if len(self._metrics) > known or there != self._written or not there:  # a column more, or another's rows
             facts |= {item.number: item.facts() for item in self.planned if item.number not in facts}
-            self._metrics |= {name: None for each in facts.values() for name in each.get("metrics", {})}
+            self._metrics |= {name: None for each in facts.values() for name in numbers_of(each)}
         for number, each in facts.items():
             if each.get("status") == "running":
                 each["steps"] = max(step, each.get("steps", 0))
@@ -66,8 +66,13 @@ class Results:
         path = "" if item.found is None else os.path.relpath(item.found.path, self.path.parent)
         head = [path, facts.get("status", "new"), facts.get("steps", 0), facts.get("seconds", 0.0), facts.get("path")]
         head.append((facts.get("error") or {}).get("message"))
-        config, metrics = self._config[item.number], facts.get("metrics", {})
+        config, metrics = self._config[item.number], numbers_of(facts)
         return _line([*head, *(_cell(config.get(key)) for key in self._keys), *map(metrics.get, self._metrics)])
+
+
+def numbers_of(facts: dict[str, Any]) -> dict[str, Any]:
+    """The final metrics of a run, and the last numbers of its probes."""
+    return {**facts.get("metrics", {}), **facts.get("probes", {})}
 
 
 def _line(cells: Sequence[Any]) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nnexp.errors import cut
+from nnexp.figures import FOLDER
 from nnexp.plan import Planned, swept
 from nnexp.record import ERROR, Run
 from nnexp.results import results_path
@@ -44,13 +45,22 @@ def one_run(run: Run) -> str:
     metrics = facts.get("metrics", {})
     names = list(dict.fromkeys(key.partition("/")[2] for key in metrics))
     rows = [["", *names], *([split, *(number(metrics.get(f"{split}/{name}")) for name in names)] for split in SPLITS)]
-    took = f"{facts.get('steps', 0)} steps in {facts['seconds']:.1f} s"
+    took = f"{facts.get('steps', 0)} steps in {facts['seconds']:.1f} s{_probing(facts)}"
     size = f", {facts['parameters']:,} weights" if "parameters" in facts else ""
     lines = [f"{facts['status']}: {took}{size}", *([align(rows)] if metrics else []), *remarks(run)]
     lines.append(f"run:   {near(run.path)}")
+    if (run.path / FOLDER).exists():
+        lines.append(f"see:   {near(run.path / FOLDER)}")
     if (run.path / "metrics.csv").exists():
         lines.append(f"look:  tensorboard --logdir {shlex.quote(near(run.path))}")
     return "\n".join(lines)
+
+
+def _probing(facts: dict[str, Any]) -> str:
+    """How much of a run's time its probes took, where that is worth knowing."""
+    spent = facts.get("probing", {})
+    seconds, pictures = spent.get("computing", 0) + spent.get("drawing", 0), spent.get("pictures", 0)
+    return f" ({seconds:.1f} s of probes, {count_of(pictures, 'picture')})" if seconds else ""
 
 
 def near(path: Path) -> str:

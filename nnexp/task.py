@@ -29,7 +29,7 @@ class Task:
         """Numbers, text, lists and dictionaries. The run directories must be there, unless they are not needed."""
         lanes = [
             {"job": asdict(p.job), "fingerprint": p.fingerprint, "number": p.number, "again": p.again}
-            | {"path": str(p.run.path) if with_runs else None, "in_cohort": p.in_cohort}
+            | {"path": str(p.run.path) if with_runs else None, "in_cohort": p.in_cohort, "probes": p.probes}
             for p in self.cohort
         ]
         return {"lanes": lanes}
@@ -39,7 +39,7 @@ class Task:
         cohort = []
         for lane in plain["lanes"]:
             run = Run(Path(lane["path"])) if lane["path"] else None
-            facts = {name: lane[name] for name in ("fingerprint", "number", "again", "in_cohort")}
+            facts = {name: lane[name] for name in ("fingerprint", "number", "again", "in_cohort", "probes")}
             cohort.append(Planned(_job(lane["job"]), found=run, **facts))
         return Task(cohort)
 
@@ -53,7 +53,9 @@ def _job(plain: dict[str, Any]) -> Job:
 def train(
     task: Task, registry: Registry, stop: Stop, watch: Watch, datasets: Datasets, *, share: float = 1.0, echo: bool
 ) -> dict[int, tuple[bool, str]]:
-    """Train the lanes that are not done. Gives, by number, why others were left out, and whether a process has them.
+    """Train the lanes that are not done, and have probes look into those that are trained.
+
+    Gives, by number, why others were left out, and whether a process has them.
 
     Args:
         share: of the free memory, the part that these lanes may take.
@@ -75,9 +77,12 @@ def train(
         left = [planned for planned in held if not planned.is_done]  # another process may just have finished one
         if left and (reason := _change(left[0], registry)):
             return left_out | {planned.number: (False, reason) for planned in left}
-        if left:
-            fit = Fit(registry=registry, stop=stop, progress=watch, datasets=datasets, share=share, echo=echo)
-            fit.train(left, left[0].in_cohort)
+        fit = Fit(registry=registry, stop=stop, progress=watch, datasets=datasets, share=share, echo=echo)
+        trained = [planned for planned in left if planned.status == "finished"]
+        if to_train := [planned for planned in left if planned not in trained]:
+            fit.train(to_train, to_train[0].in_cohort)
+        for planned in trained:
+            fit.look(planned)
     finally:
         for planned in held:
             planned.run.unlock()

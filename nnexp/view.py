@@ -28,7 +28,7 @@ class Update:
         loss: () of its batch.
         gradient: (P,) of that loss.
         clipped: (P,) what of it reaches the optimiser.
-        change: (P,) what the optimiser adds to the weights.
+        change: (P,) what the optimiser adds to the weights; None of a run that had ended, whose weights alone are kept.
         weights: (P,) before it.
         layers: names, as in the columns `grad_norm/<layer>` of metrics.csv.
     """
@@ -36,7 +36,7 @@ class Update:
     loss: Tensor
     gradient: Tensor
     clipped: Tensor
-    change: Tensor
+    change: Tensor | None
     weights: Tensor
     layers: list[str]
     _flat: FlatWeights
@@ -58,8 +58,10 @@ class View:
         generator: for the probe's draws, on the CPU, seeded by the job, the probe and the step.
     """
 
-    def __init__(self, lane: Lane, generator: torch.Generator, exact: Callable[[], Lane]) -> None:
-        self._lane, self._exact = lane, exact
+    def __init__(
+        self, lane: Lane, generator: torch.Generator, exact: Callable[[], Lane], *, is_reopened: bool = False
+    ) -> None:
+        self._lane, self._exact, self._is_reopened = lane, exact, is_reopened
         self.generator = generator
         self.step, self.max_steps = lane.step, lane.trainer.max_steps
         self.model, self.data = lane.job.model.name, lane.data
@@ -99,7 +101,7 @@ class View:
             gradient = torch.cat([g.reshape(-1) for g in lane.weights.gradient(value)])
             clipped = clip(gradient, torch.linalg.vector_norm(gradient), lane.trainer.clip_norm)
             lane.update.step(clipped, self.step + 1)
-        change = lane.weights.vector.detach() - before
+        change = None if self._is_reopened else lane.weights.vector.detach() - before
         lane.module.eval()
         lane.restore(state)
         return Update(value.detach(), gradient, clipped, change, before, lane.weights.layers, lane.weights)

@@ -13,19 +13,18 @@ from typing import Any
 
 from nnexp.checkpoint import MODEL, checkpoints, digest, save, save_checkpoint
 from nnexp.errors import NnexpError, RecordError
-from nnexp.events import Events
-from nnexp.figures import Figures
 from nnexp.files import settle
 from nnexp.lane import Lane
-from nnexp.metrics import Metrics, Rows, read_rows
-from nnexp.probing import Probing, Sight
+from nnexp.looks import Looks
+from nnexp.metrics import Metrics, Rows
+from nnexp.probing import Probing
 from nnexp.provenance import provenance
 from nnexp.record import Run, now
 from nnexp.registry import plugin_files
+from nnexp.replay import Points, new_events
 from nnexp.tell import tell
 
 FLUSH_SECONDS = 5.0
-EVALUATION_POINTS = 250
 DIGITS = {32: 9, 64: 17, "bf16": 9}
 
 
@@ -40,15 +39,12 @@ class Writer:
     """
 
     def __init__(self, run: Run, lane: Lane, fingerprint: str, probing: Probing) -> None:
-        self.run, self.lane, self.fingerprint, self.probing = run, lane, fingerprint, probing
-        self.figures = Figures(run.path)
-        self.probed: dict[str, float | None] = {}
+        self.run, self.lane, self.fingerprint = run, lane, fingerprint
+        self.looks, self.points = Looks(run, probing), Points(lane)
         self.is_fresh = self.is_open = True
         self.notes: list[str] = []
         self._ending: dict[str, Any] | None = None
         self.started, self._flushed = time.time(), time.monotonic()
-        evaluations = math.ceil(lane.trainer.max_steps / lane.trainer.eval_every)
-        self._evaluation_stride = lane.trainer.eval_every * (math.ceil(evaluations / EVALUATION_POINTS) or 1)
         digest(lane.state())  # what cannot be kept is refused now, not at the first checkpoint
         facts = run.read()
         self._seconds = float(facts["seconds"])
@@ -56,9 +52,9 @@ class Writer:
         if facts["status"] == "new":
             self.metrics.restart()  # killed, or its disk full, before it began
         resumed = [*facts["resumed_from"], self._resume()] if facts["status"] != "new" else []
-        self.figures.cut(-1 if self.is_fresh else lane.step)
+        self.looks.figures.cut(-1 if self.is_fresh else lane.step)
         self.path: str | None = facts.get("path")  # a resume keeps it
-        self.events = self._new_events()
+        self.events = new_events(run.path, lane, self.started, self.points, replayed=not self.is_fresh)
         self._update(
             **provenance(str(lane.weights.vector.device)),
             status="running",
@@ -80,22 +76,6 @@ class Writer:
         self.metrics.restart()
         return 0
 
-    def _new_events(self) -> Events:
-        """An event file that says what metrics.csv says, and nothing else."""
-        events = Events(self.run.path)
-        events.session_start(self.lane.job.flat(), self.started)
-        if not self.is_fresh:
-            events.scalars((step, row) for step, row in read_rows(self.metrics.path) if self._is_point(step, row))
-            for record in self.figures.records():
-                events.figures(record, self.figures)
-        events.flush()
-        return events
-
-    def _is_point(self, step: int, row: dict[str, float]) -> bool:
-        """A bounded number of steps become points: those with layer norms, and enough of those with an evaluation."""
-        is_evaluation = "val/loss" in row and step % self._evaluation_stride == 0
-        return is_evaluation or "lr" in row or "test/loss" in row
-
     def note(self, *texts: str) -> None:
         """Keep what is worth knowing beside the numbers; it is shown with the results."""
         self.notes += texts
@@ -111,7 +91,7 @@ class Writer:
     def rows(self, rows: Rows) -> None:
         """Record rows; written at the next flush or checkpoint."""
         self.metrics.append(rows)
-        points = [step for step, row in rows.sparse.items() if self._is_point(step, row)]
+        points = [step for step, row in rows.sparse.items() if self.points.holds(step, row)]
         self.events.scalars((step, rows.row(step)) for step in points)
         if time.monotonic() - self._flushed > FLUSH_SECONDS:
             self.flush()
@@ -119,25 +99,11 @@ class Writer:
 
     def next_look(self, step: int) -> int:
         """The first step after `step` at which a probe looks; the last step where none does."""
-        return self.probing.next_after(step, self.lane.trainer.max_steps)
+        return self.looks.probing.next_after(step, self.lane.trainer.max_steps)
 
     def look(self, *, is_end: bool) -> None:
-        """Have the probes look that are due. What goes wrong in one costs what it would have shown."""
-        for sight in self.probing.look(self.lane, is_end=is_end):
-            self.keep(sight)
-
-    def keep(self, sight: Sight) -> None:
-        """Record what a probe saw."""
-        try:
-            if sight.error is None:
-                record = self.figures.save(sight, self.probing.made_by(sight.choice))
-                self.events.figures(record, self.figures)
-                scalars = record.get("scalars", {})
-                self.probed |= {f"{sight.choice.name}/{name}": value for name, value in scalars.items()}
-        except NnexpError as error:
-            sight.error = error
-        if sight.error is not None:
-            self.note(sight.told())
+        """Have the probes look that are due."""
+        self.note(*self.looks.look(self.lane, self.events, is_end=is_end))
 
     def flush(self) -> tuple[int, str]:
         """Write what waits; gives the size and the hash of metrics.csv."""
@@ -157,14 +123,7 @@ class Writer:
         self._save_model()
         early = self.lane.step < self.lane.trainer.max_steps
         plain = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        self._end(status="finished", stopped_early=early, metrics=plain, **self.probes())
-
-    def probes(self) -> dict[str, Any]:
-        """What run.json says of the probes: their last numbers, and the time that they took; nothing without any."""
-        if not self.lane.job.probes:
-            return {}
-        spent = {name: round(seconds, 3) for name, seconds in self.probing.seconds.items()}
-        return {"probes": self.probed, "probing": spent | {"pictures": self.probing.num_drawn}}
+        self._end(status="finished", stopped_early=early, metrics=plain, **self.looks.facts())
 
     def diverge(self, error: NnexpError) -> None:
         """End a run whose loss is no longer finite; model.pt holds the weights from before that update."""

@@ -24,7 +24,9 @@ def test_the_checksum_is_the_published_one_whatever_is_beside_it(record: bytes, 
     assert crc32c([bytes(1000), record, b"abcd"]).tolist()[1] == expected
 
 
-@pytest.mark.parametrize("lengths", [[], [4], [9, 9, 9], [5, 64, 65, 1023, 1024, 1025, 4], list(range(4, 300))])
+@pytest.mark.parametrize(
+    "lengths", [[], [4], [9, 9, 9], [5, 64, 65, 1023, 1024, 1025, 4], list(range(4, 300)), [4096, 30000, 2049, 2048, 7]]
+)
 def test_many_at_once_are_what_they_are_one_by_one(lengths: list[int]) -> None:
     draw = random.Random(0)
     records = [draw.randbytes(length) for length in lengths]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import logging
 import sys
 import warnings
@@ -23,8 +22,6 @@ def check_files(options: argparse.Namespace) -> None:
     for name in filter(None, (options.csv, options.picture)):
         if not Path(name).absolute().parent.is_dir():
             raise NnexpError(f"{name}: there is no such folder.")
-    if options.picture and importlib.util.find_spec("matplotlib") is None:
-        raise NnexpError("--picture needs matplotlib: pip install 'nnexp[bench]'.")
     if options.picture and Path(options.picture).suffix not in PICTURES:
         raise NnexpError(f"--picture {options.picture}: the name must end in one of {', '.join(PICTURES)}.")
 

@@ -12,6 +12,7 @@ from nnexp.bench.cold import cold
 from nnexp.bench.doubling import doubling
 from nnexp.bench.options import CASES_OF, STEPS
 from nnexp.bench.planning import planning
+from nnexp.bench.probes import probes
 from nnexp.bench.report import Measurement
 from nnexp.bench.single import single
 from nnexp.bench.start import start
@@ -25,7 +26,7 @@ OF_COMMANDS: dict[str, Callable[[argparse.Namespace, Registry], Iterator[Measure
     "plan": lambda options, _: planning(options.plan_jobs, options.plan_composed),
     "workers": lambda options, registry: workers(options.worker_jobs, options.rounds, registry),
 }
-OF_CASES = {"a": single, "b": sweep, "cold": cold, "c": doubling}
+OF_CASES = {"a": single, "b": sweep, "cold": cold, "c": doubling, "probes": probes}
 
 
 def measure(options: argparse.Namespace) -> Iterator[Measurement]:

@@ -15,14 +15,16 @@ PARTS = {
     "c": "cost and memory where lanes, hidden size, length or updates are doubled",
     "d": "start-up against the imports of Lightning and Hydra",
     "plan": "a sweep planned, new and finished, against Hydra composing its jobs",
+    "probes": "a run with every probe, the same without, and what drawing takes",
     "workers": "jobs of about a second on two workers, on one, and in the process of the command",
 }
-STEPS = {"a": 20_000, "c": 200}
+STEPS = {"a": 20_000, "c": 200, "probes": 5000}
 CASES_OF = {
     "a": ["moons mlp", "pattern lstm"],
     "b": list(CASES),
     "cold": list(CASES),
     "c": ["moons mlp", "pattern lstm"],
+    "probes": ["moons mlp", "pattern lstm", "edges cnn", "edges vit"],
 }
 AXES = ("lanes", "steps", "hidden", "length")
 
@@ -56,8 +58,12 @@ def parser() -> argparse.ArgumentParser:
     add("--part", type=names(list(PARTS)), default=["a"], help="which parts, separated by commas; a if not given")
     add("--cases", type=names(list(CASES)), help="which cases; all in b and cold, an MLP and an LSTM in a and c")
     add("--jobs", type=int, default=JOBS, help="jobs of a sweep (b, cold)")
-    add("--steps", type=int, help="updates of each of our jobs (a: 20000, b: 2000 to 20000 by case, c: 200)")
-    add("--rounds", type=int, default=5, help="interleaved rounds (a, b, d, workers)")
+    add(
+        "--steps",
+        type=int,
+        help="updates of each of our jobs (a: 20000, b: 2000 to 20000 by case, c: 200, probes: 5000)",
+    )
+    add("--rounds", type=int, default=5, help="interleaved rounds (a, b, d, workers, probes)")
     add("--loop-jobs", type=int, default=2, help="bare loops, solo runs and runs of the peer that are timed (b, cold)")
     add("--loop-steps", type=int, default=2000, help="updates of each of these (b, cold)")
     add("--lightning-steps", type=int, default=500, help="updates of Lightning that are timed; 0: none (a, b, cold)")

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from nnexp.bench.report import Measurement
+from nnexp.charts import COLOURS, MARKERS
 
-# Colours of Okabe & Ito, told apart by the colour-blind; each series also has a marker of its own.
-STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"), ("#56B4E9", "P"))
+STYLES = tuple(zip(COLOURS, MARKERS, strict=True))
 AXES = {
     "lanes": "lanes in the sweep",
     "steps": "updates of each lane",

@@ -75,12 +75,14 @@ class Trained:
         seconds: from the first update to the last sealed run directory.
         paths: how they were trained, as run.json says.
         parameters: of one model.
+        probing: what the probes of the last job took.
         marks: for each cohort, when it was at which step.
     """
 
     seconds: float
     paths: set[str] = field(default_factory=set)
     parameters: int = 0
+    probing: dict[str, Any] = field(default_factory=dict)
     marks: list[dict[int, float]] = field(default_factory=list)
 
 
@@ -101,7 +103,7 @@ def train(jobs: list[Job], registry: Registry) -> Trained:
         if facts["status"] != "finished":
             raise NnexpError(f"a run that was to be timed: {facts['status']}: {facts['error']}")
         result.paths.add(facts["path"])
-        result.parameters = facts["parameters"]
+        result.parameters, result.probing = facts["parameters"], facts.get("probing", {})
     return result
 
 

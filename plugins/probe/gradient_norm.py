@@ -41,9 +41,9 @@ class GradientNorm(Probe):
         with torch.no_grad():
             calls = [call for call in calls_of(view.module, x, *lengths) if call.name and call.output.ndim > 1]
             dead = {call.name: _share_dead(call) for call in calls if not list(call.module.children())}
-        by_layer = torch.stack(
-            [update.layer_norms(v) for v in (update.gradient, update.clipped, update.change, update.weights)]
-        )
+        change = torch.full_like(update.weights, math.nan) if update.change is None else update.change
+        vectors = (update.gradient, update.clipped, change, update.weights)
+        by_layer = torch.stack([update.layer_norms(vector) for vector in vectors])
         total = torch.linalg.vector_norm(by_layer, dim=1, keepdim=True)
         norms = torch.cat([total, by_layer], dim=1)
         sizes = [len(dead), norms.numel()]
@@ -63,10 +63,10 @@ def _share_dead(call: Call) -> torch.Tensor:
 
 def _seen(layers: list[str], norms: list[list[float]], dead: dict[str, float]) -> Seen:
     by_name = dict(zip(NORMS, norms, strict=True))
-    ratios = [change / weights if weights else None for change, weights in zip(norms[2], norms[3], strict=True)]
+    ratios = [change / weights if weights else math.nan for change, weights in zip(norms[2], norms[3], strict=True)]
     scalars = {f"before_clipping/{layer}": value for layer, value in zip(layers, norms[0], strict=True)}
     scalars |= {f"after_clipping/{layer}": value for layer, value in zip(layers, norms[1], strict=True)}
-    scalars |= {f"update_ratio/{layer}": v for layer, v in zip(layers, ratios, strict=True) if v is not None}
+    scalars |= {f"update_ratio/{layer}": v for layer, v in zip(layers, ratios, strict=True) if math.isfinite(v)}
     scalars |= {f"dead_units/{layer}": share for layer, share in dead.items()}
     numbers = {"layers": layers, "norms": by_name, "update / weights": ratios, "dead units": dead}
     height = 1.6 + 0.24 * len(layers)
