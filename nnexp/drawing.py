@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -25,25 +27,27 @@ def draw(picture: Picture, numbers: dict[str, Any], step: int) -> dict[str, byte
     Args:
         numbers: the picture's own, as they are written.
     """
-    from matplotlib import rc_context
-
-    with rc_context(_rules()):
-        figure = _figure(picture.size)
-        picture.draw(figure, numbers)
-        figure.suptitle(f"{picture.title}, step {step:,}")
-        result = {}
+    result = {}
+    with figure_of(picture, numbers, step) as figure:
         for name, options in FORMATS.items():
             content = io.BytesIO()
             figure.savefig(content, format=name, **options)
             result[name] = content.getvalue()
-            figure.set_layout_engine("none")  # of the first, the others have the same
+            figure.set_layout_engine("none")  # the first has made it, for all
     return result
 
 
-def _figure(size: tuple[float, float]) -> Figure:
+@contextmanager
+def figure_of(picture: Picture, numbers: dict[str, Any], step: int) -> Iterator[Figure]:
+    """The picture as a figure of the library, to be written within the block, where our style holds."""
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    return Figure(figsize=size, layout="constrained")
+    with rc_context(_rules()):
+        figure = Figure(figsize=picture.size, layout="constrained")
+        picture.draw(figure, numbers)
+        figure.suptitle(f"{picture.title}, step {step:,}")
+        yield figure
 
 
 @cache

@@ -37,6 +37,8 @@ class Figures:
         """Write what a probe saw; gives the record of it. Raises NnexpError where a name cannot stand in a path."""
         probe, step, seen = sight.choice.name, sight.step, sight.seen
         record: Record = {"probe": probe, "step": step, "made_by": made_by, "fits": seen is not None}
+        if self.folder.is_symlink():
+            raise NnexpError(f"{self.folder} is a link, and what it leads to may be another's. Remove it.")
         self.folder.mkdir(exist_ok=True)
         if seen is not None:
             record["scalars"] = {_checked(name): _finite(value) for name, value in seen.scalars.items()}
@@ -79,7 +81,7 @@ class Figures:
 
     def graph(self, record: Record) -> bytes | None:
         """The graph that a record came with, if there is one."""
-        return self.content(_stem(record["probe"], "", record["step"]), "pb")
+        return self.content(_stem_of(record), "pb")
 
     def is_there(self, probe: str, step: int, made_by: str) -> bool:
         """Whether a probe has looked at this step, or has found that it does not fit."""
@@ -107,8 +109,37 @@ class Figures:
             record = json.loads(read_plain(self.folder / name))
         except (OSError, ValueError, RecursionError):
             return None
-        is_record = isinstance(record, dict) and isinstance(record.get("step"), int)
-        return record if is_record and isinstance(record.get("probe"), str) and "fits" in record else None
+        return record if isinstance(record, dict) and _is_sound(record) and _stem_of(record) == name[:-5] else None
+
+
+def _is_sound(record: Record) -> bool:
+    """Whether all that is read of a record is what `save` writes."""
+    parts = {"scalars": _is_number, "texts": _is_text, "pictures": _is_text, "histograms": _is_histogram}
+    found = [record.get(part, {}) for part in parts]
+    return (
+        _is_text(record.get("probe"))
+        and type(record.get("step")) is int
+        and isinstance(record.get("fits"), bool)
+        and all(isinstance(part, dict) for part in found)
+        and all(is_sound(v) for part, is_sound in zip(found, parts.values(), strict=True) for v in part.values())
+    )
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or isinstance(value, float) or type(value) is int
+
+
+def _is_histogram(value: Any) -> bool:
+    rows = value if isinstance(value, list) else [None]
+    return all(isinstance(row, list) and len(row) == 3 and all(type(v) in (int, float) for v in row) for row in rows)
+
+
+def _stem_of(record: Record) -> str:
+    return _stem(record["probe"], "", record["step"])
 
 
 def _stem(probe: str, picture: str, step: int) -> str:

@@ -8,9 +8,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import pytorch_lightning as pl
 import torch
-from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 
 from nnexp.assemble import Assembly, Part
 from nnexp.capacity import lanes_that_fit
@@ -18,6 +16,7 @@ from nnexp.config import Job
 from nnexp.datasets import Datasets
 from nnexp.errors import NnexpError
 from nnexp.lane import Lane
+from nnexp.lightning import LightningEnvironment, pl
 from nnexp.logs import logging, turn
 from nnexp.looks import look_again
 from nnexp.memory import freed_memory_kept

@@ -39,7 +39,7 @@ class Looks:
                 events.figures(record, self.figures)
                 scalars = record.get("scalars", {})
                 self.last |= {f"{sight.choice.name}/{name}": value for name, value in scalars.items()}
-        except NnexpError as error:
+        except (NnexpError, OSError) as error:
             sight.error = error
         return sight.told() if sight.error is not None else ""
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any
 
-from nnexp.config import Choice, Job
+from torch import nn
+
+from nnexp.config import Choice, Job, Settings
 from nnexp.drawing import draw
 from nnexp.errors import cut
 from nnexp.fingerprint import made_by
@@ -118,9 +121,9 @@ class Probing:
             is_drawn = is_end or lane.step in pictured(choice.values["every"], lane.trainer.max_steps)
             if sight.seen is not None and is_drawn:
                 self._draw(sight)
-            if sight.seen is None or sight.error:
-                self.left.remove(choice)
             yield sight
+            if sight.seen is None or sight.error:  # also one that could not be kept
+                self.left.remove(choice)
 
     def _look(self, choice: Choice, own: Own) -> Sight:
         sight, began = Sight(choice, own.lane.step), time.perf_counter()
@@ -163,31 +166,43 @@ class Own:
 
     def __init__(self, lane: Lane, build: Build) -> None:
         self.lane, self.build = lane, build
+        self._known: dict[Settings, tuple[Lane, Any]] = {}
 
     @cached_property
     def _state(self) -> dict[str, Any]:
         return self.lane.state()
 
-    @cached_property
-    def _fresh(self) -> Lane:
-        return self.build(self.lane.job)
-
-    @cached_property
-    def _exact(self) -> Lane:
-        settings = replace(self.lane.job.settings, device="cpu", precision=64)
-        return self.build(replace(self.lane.job, settings=settings))
+    def _made(self, job: Job) -> Lane:
+        """A lane without traces of a probe, built anew only where one left any: to restore it costs less."""
+        key = job.settings
+        lane, traces = self._known.get(key, (None, None))
+        if lane is None or traces != traces_on(lane.module):
+            lane = self.build(job)
+            self._known[key] = lane, traces_on(lane.module)
+        return lane
 
     def fresh(self) -> Lane:
         """In the job's own precision."""
-        self._fresh.restore(self._state)
-        return self._fresh
+        lane = self._made(self.lane.job)
+        lane.restore(self._state)
+        return lane
 
     def exact(self) -> Lane:
         """In 64 bits; of the state only what the model is."""
-        lane = self._exact
+        settings = replace(self.lane.job.settings, device="cpu", precision=64)
+        lane = self._made(replace(self.lane.job, settings=settings))
         lane.step = self.lane.step
         lane.weights.set(self.lane.weights.vector)
         theirs = dict(fixed_tensors(self.lane.module))
         for name, mine in fixed_tensors(lane.module):
             mine.copy_(theirs[name])
         return lane
+
+
+def traces_on(module: nn.Module) -> list[Any]:
+    """What a probe may leave on a model besides other numbers: hooks, attributes, other tensors in its place."""
+    return [
+        [*layer.__dict__, *(len(value) for value in layer.__dict__.values() if isinstance(value, OrderedDict))]
+        + [id(p) for p in layer._parameters.values()]
+        for layer in module.modules()
+    ]

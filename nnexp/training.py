@@ -7,11 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-import pytorch_lightning as pl
 import torch
 
 from nnexp.errors import Diverged
 from nnexp.lane import Lane
+from nnexp.lightning import pl
 from nnexp.logs import turn
 from nnexp.metrics import Rows
 from nnexp.progress import Watch

@@ -16,10 +16,13 @@ from nnexp.datasets import Datasets
 from nnexp.lane import Lane
 from nnexp.launcher import launch
 from nnexp.plan import plan
+from nnexp.probing import Own
 from nnexp.record import Run
 from nnexp.registry import Registry, discover, plugin_folders
+from nnexp.seeding import generator
 from nnexp.stop import Stop
 from nnexp.sweeper import compose_jobs
+from nnexp.view import View
 
 torch.set_num_threads(1)
 pytest.register_assert_rewrite("contract.rows", "contract.splits", "contract.steps")
@@ -64,6 +67,19 @@ def make_lane(registry: Registry, make_job: Callable[..., Job]) -> Callable[...,
         return Lane(make_job(*overrides, plugins=plugins), plugins, torch.device("cpu"), stopped, datasets)
 
     return make
+
+
+@pytest.fixture
+def view_of(make_lane: Callable[..., Lane], registry: Registry) -> Callable[..., View]:
+    """What a probe is given of a job at a step: `view_of("dataset=moons", "model=mlp", step=20)`."""
+
+    def look(*overrides: str, plugins: Registry = registry, step: int = 0) -> View:
+        lane = make_lane(*overrides, plugins=plugins)
+        lane.advance(step)
+        own = Own(lane, lambda job: Lane(job, plugins, torch.device("cpu"), lambda: False))
+        return View(own.fresh(), generator(0, "probe"), own.exact)
+
+    return look
 
 
 def _numbers(state: seeding.State) -> dict[str, Any]:

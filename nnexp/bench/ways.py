@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -21,6 +20,7 @@ from nnexp.datasets import Datasets
 from nnexp.errors import NnexpError
 from nnexp.fit import Fit
 from nnexp.lane import Lane
+from nnexp.lightning import pl
 from nnexp.plan import Cohort, plan
 from nnexp.progress import Progress
 from nnexp.registry import Registry

@@ -1,0 +1,135 @@
+"""A finished run that is asked for a probe it was trained without: reopened from its weights, and not trained again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from nnexp.record import Run
+
+JOB = ["dataset=moons", "model=mlp", "trainer.max_steps=30"]
+COUNTS = '''"""Counts its calls. Our own."""
+from dataclasses import dataclass
+from nnexp import Probe, probe
+from nnexp.seen import Seen
+
+@probe
+@dataclass(kw_only=True)
+class Counts(Probe):
+    """Says that it was asked.
+
+    Args:
+        number: what it gives.
+        is_there: whether it has anything to say.
+        is_broken: raise.
+    """
+
+    number: float = 1.0
+    is_there: bool = True
+    is_broken: bool = False
+
+    def __call__(self, view):
+        print("asked at", view.step)
+        if self.is_broken:
+            raise RuntimeError("broken")
+        return Seen({"number": self.number, "change": float(view.update.change is not None)}) if self.is_there else None
+'''
+
+
+@pytest.fixture
+def counts(registry_with, write_plugin):
+    return registry_with(write_plugin("counts", COUNTS, kind="probe").parent.parent)
+
+
+def asked(run: Run) -> list[str]:
+    path = run.path / "log.txt"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_a_finished_run_is_looked_into_at_its_last_step_and_is_otherwise_as_it_was(train, counts) -> None:
+    run = train(*JOB, plugins=counts)
+    names = ("model.pt", "metrics.csv", "config.yaml")
+    before, facts = {name: (run.path / name).read_bytes() for name in names}, run.read()
+    again = train(*JOB, "probe=[gradient_norm,counts]", plugins=counts)
+    assert again.path == run.path
+    assert {name: (run.path / name).read_bytes() for name in names} == before
+    now = run.read()
+    assert asked(run) == ["asked at 30"]
+    assert now["probes"]["counts/number"] == 1.0
+    assert now["probes"]["counts/change"] == 0.0  # the optimiser's state is not kept
+    assert {name: now[name] for name in ("status", "metrics", "steps", "seconds", "ended")} == {
+        name: facts[name] for name in ("status", "metrics", "steps", "seconds", "ended")
+    }
+    assert "update_ratio" not in "".join(now["probes"])
+    events = EventAccumulator(str(run.path))
+    events.Reload()
+    assert len(list(run.path.glob("events*"))) == 1
+    assert [image.step for image in events.Images("gradient_norm/layers")] == [30]
+    assert events.Scalars("train/loss")[-1].step == 30
+
+
+def test_what_has_looked_does_not_look_again_until_its_code_or_its_values_change(train, counts, write_plugin) -> None:
+    run = train(*JOB, "probe=counts", plugins=counts)
+    seen = len(asked(run))
+    for overrides, more in (
+        ([], 0),
+        (["probe.counts.every=3"], 0),
+        (["probe.counts.number=2"], 1),
+        (["probe.counts.number=2"], 0),
+    ):
+        train(*JOB, "probe=counts", *overrides, plugins=counts)
+        seen += more
+        assert len(asked(run)) == seen, overrides
+    assert run.read()["probes"]["counts/number"] == 2.0
+    write_plugin("counts", COUNTS.replace("asked at", "seen at"), kind="probe")
+    train(*JOB, "probe=counts", "probe.counts.number=2", plugins=counts)
+    assert asked(run)[-1] == "asked at 30"  # the code that this process has loaded; that it is another was noticed
+    assert len(asked(run)) == seen + 1
+
+
+def test_a_probe_that_does_not_fit_is_not_asked_again_and_one_that_raises_is(train, counts) -> None:
+    run = train(*JOB, plugins=counts)
+    for _ in range(2):
+        train(*JOB, "probe=counts", "probe.counts.is_there=false", plugins=counts)
+    assert len(asked(run)) == 1
+    for _ in range(2):
+        train(*JOB, "probe=counts", "probe.counts.is_broken=true", plugins=counts)
+    assert len(asked(run)) == 3
+    assert run.status == "finished"
+    (note,) = run.read()["notes"]
+    assert "probe 'counts'" in note
+    assert "RuntimeError: broken" in note
+
+
+def test_a_run_without_its_weights_stays_as_it_is_with_a_note(train, counts) -> None:
+    run = train(*JOB, plugins=counts)
+    (run.path / "model.pt").write_bytes(b"torn")
+    assert train(*JOB, "probe=counts", plugins=counts).status == "finished"
+    assert "could not be looked into" in run.read()["notes"][0]
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"probe": 1, "step": 30, "fits": true}', b'{"step": "30"}'])
+def test_a_record_that_is_damaged_is_made_anew(train, counts, content: bytes) -> None:
+    run = train(*JOB, "probe=counts", plugins=counts)
+    record = run.path / "figures" / "counts-0000030.json"
+    (run.path / "figures" / "counts-0000000.json").write_bytes(content)
+    record.write_bytes(content)
+    train(*JOB, "probe=counts", plugins=counts)
+    assert json.loads(record.read_bytes())["scalars"]["number"] == 1.0
+
+
+def test_files_of_somebody_elses_in_figures_are_left_alone(train, counts) -> None:
+    run = train(*JOB, plugins=counts)
+    folder = run.path / "figures"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    outside = Path(run.path).parent / "outside.json"
+    outside.write_text("kept")
+    (folder / "counts-0000030.json").symlink_to(outside)
+    train(*JOB, "probe=counts", plugins=counts)
+    assert outside.read_text() == "kept"
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert not (folder / "counts-0000030.json").is_symlink()
