@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from nnexp.errors import ConfigError, NnexpError, cut
-from nnexp.registry import KINDS, Registry, conf_dir, discover
+from nnexp.registry import PARTS, Registry, conf_dir, discover
 from nnexp.tell import answer, open_streams, tell
 
 if TYPE_CHECKING:
@@ -72,7 +72,11 @@ def help_text(registry: Registry) -> str:
 
     experiments = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml"))
     lines = [parser().format_help().replace("usage: ", "usage:\n").rstrip(), "", "choices:"]
-    lines += [f"  {kind}={'|'.join(registry.names(kind))}" for kind in KINDS]
+    lines += [f"  {kind}={'|'.join(registry.names(kind))}" for kind in PARTS]
+    lines += [
+        f"  probe=[{','.join(registry.names('probe'))}]",
+        "    several; a single job has all, a sweep what it names",
+    ]
     lines += [f"  experiment={'|'.join(experiments)}"]
     lines += ["", "keys of every job:"]
     keys = [(f"{name}={p.default}", f"{p.help} ({p.allowed})") for name, p in settings_schema().items()]

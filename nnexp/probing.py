@@ -38,7 +38,7 @@ def moments(every: int | str, max_steps: int) -> tuple[int, ...]:
     if isinstance(every, int):
         steps = list(range(0, max_steps, every))
     elif every == "log":
-        steps = [0, *(10**power for power in range(len(str(max_steps))))]
+        steps = [0, *(10**power for power in range(1, len(str(max_steps))))]
     else:
         steps = [0]
     return (*(step for step in steps if step < max_steps), max_steps)

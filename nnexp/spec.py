@@ -205,8 +205,8 @@ class Probe:
     and of all that training goes on from, so that nothing it does is felt by training.
 
     Args:
-        every: updates between two looks; log looks at steps 0, 1, 10, 100 and so on, ends at the first and the last
-            alone. All look at the last step. Of each picture at most ten are drawn.
+        every: updates between two looks; log looks at steps 0, 10, 100, 1000 and so on, ends at the first and the
+            last alone. All look at the last step. Of each picture at most ten are drawn.
     """
 
     every: Annotated[int, Range(min=1)] | Literal["log", "ends"] = "log"

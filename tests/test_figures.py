@@ -1,45 +1,115 @@
-"""What the built-in plugins must reach, over five seeds of data and weights, in the settings of the claims."""
+"""figures/: names that cannot leave it, records that are whole, and what is forgotten on a resume."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
-FULL = ("trainer.batch_size=full", "trainer.lr=0.01")
-PATTERN = ("dataset=pattern", *FULL, "trainer.max_steps=400", "trainer.clip_norm=1")
-EDGES = ("dataset=edges", "dataset.num_train=100", *FULL, "trainer.max_steps=150")
-VIT = ("model=vit", "model.hidden_size=12", "model.num_layers=1", "model.num_heads=2", "model.patch_size=3")
+from nnexp.config import Choice
+from nnexp.errors import NnexpError
+from nnexp.figures import Figures
+from nnexp.probing import Sight
+from nnexp.seen import Picture, Seen, plain
 
 
-@pytest.mark.parametrize(
-    ("overrides", "low", "high"),
-    [
-        (("dataset=moons", "model=linear", "trainer.max_steps=2000"), 0.857, 0.897),
-        (("dataset=moons", "model=mlp"), 0.98, 1.0),
-        ((*PATTERN, "model=rnn", "model.hidden_size=16"), 0.99, 1.0),
-        ((*PATTERN, "model=mlp", "model.hidden_size=32"), 0.80, 0.92),
-        ((*EDGES, "model=cnn"), 0.98, 1.0),
-        ((*EDGES, "model=mlp", "model.hidden_size=64"), 0.3, 0.6),
-        ((*EDGES, *VIT), 0.25, 0.6),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
-)
-def test_the_mean_test_accuracy_lies_where_it_must(make_lane, overrides, low: float, high: float) -> None:
-    accuracies = []
-    for seed in range(5):
-        lane = make_lane(*overrides, f"seed={seed}", f"dataset.seed={seed}")
-        lane.advance(lane.trainer.max_steps)
-        accuracies.append(lane.evaluate("test")["test/accuracy"])
-    assert low <= sum(accuracies) / 5 <= high, accuracies
+def sight(step: int, seen: Seen | None, drawn: tuple[str, ...] = ()) -> Sight:
+    contents = {name: {"png": b"a picture", "svg": b"<svg/>"} for name in drawn}
+    numbers = {name: {"x": [1.0]} for name in drawn}
+    return Sight(Choice("probe", "eye", {}, 0), step, seen, numbers=numbers, drawn=contents)
 
 
-@pytest.mark.parametrize("bias", [1, 3])
-def test_an_open_forget_gate_remembers_over_distractors(make_lane, bias: int) -> None:
-    """The claims' task at length 24: fresh rows at every step; one failure in five allowed."""
-    task = ("dataset.length=24", "dataset.window=8", "dataset.num_train=38400", "trainer.batch_size=64")
-    solved = 0
-    for seed in range(5):
-        settings = ("model.hidden_size=16", f"model.forget_bias={bias}", "trainer.clip_norm=1", "trainer.max_steps=600")
-        lane = make_lane(*task, *settings, f"seed={seed}", f"dataset.seed={seed}")
-        lane.advance(600)
-        solved += lane.evaluate("test")["test/accuracy"] >= 0.93
-    assert solved >= 4
+def pictures(*names: str) -> Seen:
+    return Seen({"a/b": 1.0}, {name: Picture("Title", {"x": [1.0]}, lambda figure, numbers: None) for name in names})
+
+
+def test_a_look_is_files_of_one_stem_and_a_record_that_names_them(tmp_path: Path) -> None:
+    figures = Figures(tmp_path)
+    record = figures.save(sight(12, pictures("field/depth"), ("field/depth",)), "me")
+    stems = {f"eye-field_depth-0000012.{ending}" for ending in ("png", "svg", "json")}
+    assert {path.name for path in figures.folder.iterdir()} == {*stems, "eye-0000012.json"}
+    assert [*figures.records()] == [record]
+    assert json.loads((figures.folder / "eye-field_depth-0000012.json").read_text())["numbers"] == {"x": [1.0]}
+    assert figures.content(record["pictures"]["field/depth"], "png") == b"a picture"
+
+
+@pytest.mark.parametrize("name", ["../up", "", "/etc/x", "a\nb", "-a", ".hidden", "x" * 101, "a b"])
+def test_a_name_that_could_leave_the_folder_is_refused(tmp_path: Path, name: str) -> None:
+    for seen, drawn in ((Seen({name: 1.0}), ()), (Seen(texts={name: "x"}), ()), (pictures(name), (name,))):
+        with pytest.raises(NnexpError, match="is no name"):
+            Figures(tmp_path).save(sight(0, seen, drawn), "me")
+    assert not [*Figures(tmp_path).records()]
+
+
+def test_two_pictures_of_one_name_in_a_path_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NnexpError, match="two pictures"):
+        Figures(tmp_path).save(sight(0, pictures("a/b", "a_b"), ("a/b", "a_b")), "me")
+
+
+def test_what_was_seen_after_a_step_is_forgotten_and_nothing_else(tmp_path: Path) -> None:
+    figures = Figures(tmp_path)
+    for step in (0, 10, 20_000_000):
+        figures.save(sight(step, pictures("one"), ("one",)), "me")
+    (figures.folder / "mine-20.txt").write_text("mine")
+    figures.cut(10)
+    assert [record["step"] for record in figures.records()] == [0, 10]
+    assert len([*figures.folder.iterdir()]) == 9
+    figures.cut(-1)
+    assert [path.name for path in figures.folder.iterdir()] == ["mine-20.txt"]
+
+
+def test_a_look_is_there_where_the_same_probe_made_it_or_does_not_fit(tmp_path: Path) -> None:
+    figures = Figures(tmp_path)
+    assert not figures.is_there("eye", 5, "me")
+    figures.save(sight(5, Seen()), "me")
+    assert figures.is_there("eye", 5, "me")
+    assert not figures.is_there("eye", 6, "me")
+    assert not figures.is_there("eye", 5, "another")
+    figures.save(sight(0, None), "another")
+    assert figures.is_there("eye", 5, "another")
+
+
+DAMAGED = [
+    {"scalars": {"a": "1"}},
+    {"scalars": [1]},
+    {"texts": {"a": 1}},
+    {"pictures": {"a": ["b"]}},
+    {"histograms": {"a": [[1, 2]]}},
+    {"step": True},
+    {"step": 7},
+    {"probe": "other"},
+    {"fits": 1},
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGED, ids=str)
+def test_a_record_that_says_what_none_of_ours_says_is_not_read(tmp_path: Path, damage: dict) -> None:
+    figures = Figures(tmp_path)
+    record = figures.save(sight(3, Seen({"a": 1.0})), "me")
+    assert [*figures.records()] == [record]
+    (figures.folder / "eye-0000003.json").write_text(json.dumps(record | damage))
+    assert [*figures.records()] == []
+
+
+def test_a_picture_is_never_read_from_outside(tmp_path: Path) -> None:
+    (tmp_path / "secret.png").write_bytes(b"secret")
+    figures = Figures(tmp_path)
+    figures.save(sight(3, Seen()), "me")
+    assert figures.content("../secret", "png") is None
+
+
+def test_figures_that_are_a_link_are_not_written(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "figures").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(NnexpError, match="is a link"):
+        Figures(tmp_path).save(sight(3, Seen()), "me")
+
+
+def test_numbers_are_plain_and_what_is_not_finite_is_null() -> None:
+    import torch
+
+    given = {"t": torch.tensor([[1.0, float("nan")]]), 3: (float("inf"), "text", None, True), "r": range(2)}
+    assert plain(given) == {"t": [[1.0, None]], "3": [None, "text", None, True], "r": [0, 1]}
+    with pytest.raises(TypeError, match="not of object"):
+        plain({"x": object()})
