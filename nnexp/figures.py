@@ -14,16 +14,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnexp.errors import NnexpError
+from nnexp.errors import NnexpError, brief
 from nnexp.files import read_plain, write_atomically
 
 if TYPE_CHECKING:
     from nnexp.probing import Sight
 
 FOLDER = "figures"
-RECORD = re.compile(r"(\w+)-(\d{7,})\.json")
-ANY = re.compile(r"\w+-(?:[\w.]+-)?(\d{7,})\.(?:json|png|svg|pb)")
-NAME = re.compile(r"[A-Za-z_][\w./-]{0,99}")
+RECORD = re.compile(r"(\w+)-(\d{7,})\.json", re.ASCII)
+ANY = re.compile(r"\w+-(?:[\w.]+-)?(\d{7,})\.(?:json|png|svg|pb)", re.ASCII)
+LONGEST_NAME = 100
 Record = dict[str, Any]
 
 
@@ -143,13 +143,14 @@ def _stem_of(record: Record) -> str:
 
 
 def _stem(probe: str, picture: str, step: int) -> str:
-    return "-".join(filter(None, (probe, re.sub(r"[^\w.]", "_", picture), f"{step:07d}")))
+    return "-".join(filter(None, (probe, re.sub(r"[^A-Za-z0-9_.]", "_", picture), f"{step:07d}")))
 
 
 def _checked(name: str) -> str:
-    if not NAME.fullmatch(str(name)):
-        raise NnexpError(f"{name!a:.120} is no name: begin with a letter, go on with letters, digits and _./-")
-    return str(name)
+    """Layers may have any names, which go into tags as they are."""
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
+        raise NnexpError(f"{brief(name)} is no name: 1 to {LONGEST_NAME} letters that can be printed.")
+    return name
 
 
 def _finite(value: float) -> float | None:

@@ -31,7 +31,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a probe saw at one step. Names are parts of file names and of tags: letters, digits and `_.-/`.
+    """What a probe saw at one step. Names, of at most 100 letters, are parts of tags and of file names.
 
     Args:
         scalars: single numbers; TensorBoard draws them over steps, and the last stand in run.json.
