@@ -65,6 +65,12 @@ def lines(
     legend(axes, len(series))
 
 
+def trend(axes: Axes, x: Sequence[float], values: Sequence[float], name: str) -> None:
+    """A grey line without markers over those of `lines`, for what was fitted to one of them."""
+    axes.plot(x, values, color="0.35", linestyle=":", linewidth=2, label=name)
+    legend(axes, len(axes.lines))
+
+
 def bars(axes: Axes, names: Sequence[str], series: Mapping[str, Sequence[float | None]], xlabel: str) -> None:
     """Points in a row for each name, from top to bottom, one for each series; a point and no bar, for scales that have
     no zero.

@@ -66,3 +66,34 @@ def differentiable(x: Tensor, data: DataSpec) -> Tensor:
     if data.kind == "tokens" and not x.is_floating_point():
         x = one_hot(x.long(), data.vocab).to(torch.get_default_dtype())
     return x.detach().clone().requires_grad_()
+
+
+@torch.no_grad()
+def takes_one_hot(module: nn.Module, data: DataSpec, x: Tensor, *lengths: Tensor) -> bool:
+    """Whether a model gives for one-hot rows what it gives for their tokens; one that looks them up cannot."""
+    row, rest = x[:1], [each[:1] for each in lengths]
+    expected = module(row, *rest)
+    try:
+        output = module(differentiable(row, data), *rest)
+    except (IndexError, RuntimeError, TypeError):
+        return False
+    return output.shape == expected.shape and torch.allclose(output, expected)
+
+
+@contextmanager
+def embedding(module: nn.Module, x: Tensor) -> Iterator[list[Tensor]]:
+    """What embeddings give for tokens x in the block, cut off from the weights so that a gradient can be asked."""
+    leaves: list[Tensor] = []
+
+    def hook(layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+        if inputs[0].shape != x.shape:
+            return output  # of positions
+        leaves.append(output.detach().requires_grad_())
+        return leaves[-1]
+
+    handles = [m.register_forward_hook(hook) for m in module.modules() if isinstance(m, nn.Embedding)]
+    try:
+        yield leaves
+    finally:
+        for handle in handles:
+            handle.remove()

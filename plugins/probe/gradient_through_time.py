@@ -1,0 +1,250 @@
+"""How much of a gradient arrives at each step of a sequence (Bengio, Simard & Frasconi, 1994, doi:10.1109/72.279181;
+Pascanu, Mikolov & Bengio, 2013, arXiv:1211.5063), and for how long a state is remembered.
+
+    dL/dh_t = (dh_{t+1}/dh_t)^T dL/dh_{t+1} + what h_t gives to L itself,    log10 |dL/dx_t| ~ a + decay t
+    horizon = the first t with |h_t(s) - h_t(s')| < tolerance, of two initial states s, s' and the same inputs
+
+L is the loss of one row; where each step has a prediction, of its last, since in a sum what is near hides what is far.
+Of several rows the mean of log10 is given, the typical row, over those whose gradient is not 0. Computed in 64 bits:
+numbers of 32 end at 1e-45. A gradient that is exactly 0, for want of a path, is null. Departs from the papers in
+measuring the whole gradient, through each layer and gate, where they bound the product of one layer's factors. The
+horizon is that by which half of the rows have one, and it is none, "> T", where they have not by the end.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import torch
+from torch import Tensor, nn
+
+from nnexp import DataSpec, Probe, Range, probe
+from nnexp.charts import MOST_SERIES, lines, trend
+from nnexp.inside import differentiable, embedding, takes_one_hot
+from nnexp.seen import Picture, Seen, plain
+from nnexp.tracks import Moving, Track, recording
+from nnexp.view import View
+from nnexp.views import valid_positions
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Logs = list[float | None]
+Panels = dict[str, dict[str, Logs]]
+PANELS = (("gates", "mean gate"), ("norms", "norm of the state"))
+
+
+@probe
+@dataclass(kw_only=True)
+class GradientThroughTime(Probe):
+    """How a gradient shrinks or grows on its way back through time, and how long states are remembered.
+
+    Args:
+        tolerance: the distance of two states below which they cannot be told apart.
+        num_rows: validation rows that are looked at.
+    """
+
+    tolerance: Annotated[float, Range(above=0)] = 0.01
+    num_rows: Annotated[int, Range(min=1)] = 8
+
+    def __call__(self, view: View) -> Seen | None:
+        if view.data.kind == "vector":
+            return None
+        with view.exact() as exact, torch.enable_grad():
+            x, y, *lengths = exact.rows("val", self.num_rows)
+            flow = flow_of(exact.module, exact.data, lambda out: _loss(exact, out, y, *lengths), x, *lengths)
+            if not flow.tracks and (view.data.kind == "image" or flow.inputs is None):
+                return None
+            distance = distances(exact.module, flow.moving, view.generator, x, *lengths) if flow.tracks else None
+        panels = _panels(flow, *lengths)
+        scalars, texts = _numbers(flow, panels), {}
+        if distance is not None:
+            steps = first_step(distance, self.tolerance, *lengths)
+            scalars |= {} if steps is None else {"horizon_steps": steps}
+            texts["memory"] = _told(steps, distance, self.tolerance)
+        return Seen(scalars, _pictures(flow, panels), texts)
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What a gradient does in time; logs are means over rows of log10 of a norm, by position.
+
+    Args:
+        inputs: logs of dL/dx_t; None where the model cannot be given numbers.
+        states: logs of dL/dh_t, by state.
+        tracks: the states themselves, by layer.
+        moving: cells that are not torch's.
+    """
+
+    inputs: Logs | None
+    states: dict[str, Logs]
+    tracks: dict[str, Track]
+    moving: Moving
+
+
+def flow_of(
+    module: nn.Module, data: DataSpec, quantity: Callable[[Tensor], Tensor], x: Tensor, *lengths: Tensor
+) -> Flow:
+    """The gradients of `quantity(output)`, a sum over rows that do not feel each other."""
+    axis = 2 if data.kind == "image" else 1  # of positions
+    is_looked_up = data.kind == "tokens" and not takes_one_hot(module, data, x, *lengths)
+    given = x if is_looked_up else differentiable(x, data)
+    with recording(module) as record, embedding(module, x) as embedded:
+        output = module(given, *lengths)
+    inputs = embedded[:1] if is_looked_up else [given]
+    record.find_cells(data.max_length, inputs[0] if inputs else None, axis)
+    states = {f"{letter} {path}": own for path, t in record.tracks.items() for letter, own in t.states.items()}
+    tensors = [*inputs, *(state for own in states.values() for state in own)]
+    if not tensors:
+        return Flow(None, {}, {}, {})
+    grads = iter(torch.autograd.grad(quantity(output), tensors, allow_unused=True, materialize_grads=True))
+    by_input = [_logs(next(grads).movedim(axis, 1)) for _ in inputs]
+    by_state = {name: _logs(torch.stack([next(grads) for _ in own], 1)) for name, own in states.items()}
+    return Flow(by_input[0] if by_input else None, by_state, record.tracks, record.moving)
+
+
+@torch.no_grad()
+def distances(
+    module: nn.Module, moving: Moving, generator: torch.Generator, x: Tensor, *lengths: Tensor
+) -> Tensor | None:
+    """(T, B): how far the states of two passes are apart, whose initial states are drawn evenly from -1 to 1."""
+
+    def start(state: Tensor) -> Tensor:
+        two = torch.rand(2, 1, state.shape[-1], generator=generator, dtype=state.dtype) * 2 - 1
+        return two.expand(2, len(x), -1).flatten(0, 1)
+
+    with recording(module, start, moving) as record:
+        module(torch.cat([x, x]), *(torch.cat([each, each]) for each in lengths))
+    record.take_cells()
+    forward = [track for track in record.tracks.values() if not track.is_reverse]
+    states = [torch.stack(own) for track in forward for own in track.states.values()]
+    if not states:
+        return None
+    pairs = torch.cat([state for state in states if len(state) == len(states[0])], -1).unflatten(1, (2, -1))
+    distance: Tensor = torch.linalg.vector_norm(pairs[:, 0] - pairs[:, 1], dim=-1)
+    return distance
+
+
+def first_step(distance: Tensor, tolerance: float, *lengths: Tensor) -> int | None:
+    """Of distances (T, B) after each step, the first step at which half of the rows have been below the tolerance."""
+    is_below = distance < tolerance
+    for each in lengths:
+        is_below &= valid_positions(each, len(distance)).T
+    firsts = torch.where(is_below.any(0), is_below.int().argmax(0) + 1, len(distance) + 1)
+    half = int(firsts.median())  # the lower of two
+    return half if half <= len(distance) else None
+
+
+def _loss(view: View, output: Tensor, y: Tensor, *lengths: Tensor) -> Tensor:
+    """The sum of each row's own loss, of its last prediction."""
+    if not view.data.per_step:
+        return torch.stack([view.loss(output[row : row + 1], y[row : row + 1]) for row in range(len(y))]).sum()
+    ends = lengths[0].tolist() if lengths else [view.data.max_length] * len(y)
+    last = [(slice(row, row + 1), slice(end - 1, end)) for row, end in enumerate(ends)]
+    return torch.stack([view.loss(output[at], y[at]) for at in last]).sum()
+
+
+def _logs(grads: Tensor) -> Logs:
+    """(B, T, ...) -> the mean over rows of log10 of the norm. The largest is set apart, for its square may be 0."""
+    flat = grads.flatten(2)
+    largest = flat.abs().amax(-1)
+    is_zero = largest == 0
+    unit = torch.where(is_zero, torch.ones_like(largest), largest)
+    logs = unit.log10() + torch.linalg.vector_norm(flat / unit.unsqueeze(-1), dim=-1).clamp(min=1).log10()
+    logs_of_all: Logs = plain(torch.where(is_zero, 0.0, logs).sum(0) / (~is_zero).sum(0))
+    return logs_of_all
+
+
+def fitted(logs: Logs) -> tuple[float, float] | None:
+    """Slope and value at step 0 of the line of least squares."""
+    points = [(float(t), value) for t, value in enumerate(logs) if value is not None]
+    if len(points) < 2:
+        return None
+    slope, intercept = statistics.linear_regression(*zip(*points, strict=True))
+    return slope, intercept
+
+
+def _numbers(flow: Flow, panels: Panels) -> dict[str, float]:
+    """First, last and decay of each series of logs, and each gate's mean."""
+    scalars: dict[str, float] = {}
+    for name, logs in {"": flow.inputs or [None], **flow.states}.items():
+        line = fitted(logs)
+        values = {"first_log10": logs[0], "last_log10": logs[-1], "decay_log10_per_step": line[0] if line else None}
+        path = f"{name.replace(' ', '/')}/" if name else ""
+        scalars |= {path + key: value for key, value in values.items() if value is not None}
+    for name, means in panels["gates"].items():
+        known = [value for value in means if value is not None]
+        scalars |= {f"gate/{name.replace(' ', '/')}": statistics.fmean(known)} if known else {}
+    return scalars
+
+
+def _told(steps: int | None, distance: Tensor, tolerance: float) -> str:
+    length, rows = distance.shape
+    by_when = f"> {length}" if steps is None else str(steps)
+    return (
+        f"Memory horizon: **{by_when}** steps. Two initial states, drawn evenly from -1 to 1, read the same inputs; "
+        f"counted are the steps by which they have been less than {tolerance:g} apart, in half of the rows ({rows})."
+    )
+
+
+def _panels(flow: Flow, *lengths: Tensor) -> Panels:
+    """Gates, as the mean of their units, and norms of states, by position."""
+    gates = {f"{n} {path}": own for path, track in flow.tracks.items() for n, own in track.gates.items()}
+    states = {f"{n} {path}": own for path, track in flow.tracks.items() for n, own in track.states.items()}
+    norms = {name: torch.linalg.vector_norm(torch.stack(own), dim=-1) for name, own in states.items()}
+    return {
+        "gates": {name: _mean(torch.stack(own).mean(-1), *lengths) for name, own in gates.items()},
+        "norms": {name: _mean(each, *lengths) for name, each in norms.items()},
+    }
+
+
+def _pictures(flow: Flow, panels: Panels) -> dict[str, Picture]:
+    series = ({} if flow.inputs is None else {"x": flow.inputs}) | flow.states
+    line = fitted(next(iter(series.values())))
+    numbers = {"log10 of the norm": series, "slope and start of the line": line}
+    pictures = {"gradient": Picture("Gradient through time", numbers, _draw_gradient)}
+    if panels["norms"]:
+        title, height = ("Gates and states over time", 5.0) if panels["gates"] else ("States over time", 3.6)
+        pictures["states"] = Picture(title, panels, _draw_states, (6.0, height))
+    return pictures
+
+
+def _mean(values: Tensor, *lengths: Tensor) -> Logs:
+    """(T, B) -> the mean over rows whose position is no padding."""
+    valid = torch.ones_like(values, dtype=torch.bool)
+    for each in lengths:
+        valid = valid_positions(each, len(values)).T
+    mean: Logs = plain((values.detach() * valid).sum(1) / valid.sum(1))
+    return mean
+
+
+def _draw_gradient(figure: Figure, numbers: dict[str, Any]) -> None:
+    axes, series = figure.subplots(), numbers["log10 of the norm"]
+    length = len(next(iter(series.values())))
+    shown = {f"dL/d{name}": _stretched(logs, length) for name, logs in list(series.items())[: MOST_SERIES - 1]}
+    lines(axes, shown, _label("position t", len(series), MOST_SERIES - 1), "norm of the gradient (log10)")
+    line = numbers["slope and start of the line"]
+    if line:
+        at = range(length)
+        trend(axes, at, [line[1] + line[0] * t for t in at], f"{next(iter(shown))}: {line[0]:+.3f} per step")
+
+
+def _draw_states(figure: Figure, numbers: dict[str, Any]) -> None:
+    panels = [(numbers[name], label) for name, label in PANELS if numbers[name]]
+    all_axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
+    length = max(len(own) for series, _ in panels for own in series.values())
+    for axes, (series, label) in zip(all_axes, panels, strict=True):
+        shown = {each: _stretched(own, length) for each, own in list(series.items())[:MOST_SERIES]}
+        lines(axes, shown, "position t" if axes is all_axes[-1] else "", _label(label, len(series), MOST_SERIES))
+
+
+def _label(text: str, count: int, most: int) -> str:
+    return text if count <= most else f"{text} (first {most} of {count} shown)"
+
+
+def _stretched(values: Logs, length: int) -> Logs:
+    """Steps that are more or fewer than the positions, over the whole of these."""
+    return [values[t * len(values) // length] for t in range(length)]
