@@ -74,9 +74,10 @@ def view_of(make_lane: Callable[..., Lane], registry: Registry) -> Callable[...,
     """What a probe is given of a job at a step: `view_of("dataset=moons", "model=mlp", step=20)`."""
 
     def look(*overrides: str, plugins: Registry = registry, step: int = 0) -> View:
-        lane = make_lane(*overrides, plugins=plugins)
+        datasets = Datasets()
+        lane = make_lane(*overrides, plugins=plugins, datasets=datasets)
         lane.advance(step)
-        own = Own(lane, lambda job: Lane(job, plugins, torch.device("cpu"), lambda: False))
+        own = Own(lane, lambda job: Lane(job, plugins, torch.device("cpu"), lambda: False, datasets))
         return View(own.fresh(), generator(0, "probe"), own.exact)
 
     return look

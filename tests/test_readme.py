@@ -62,7 +62,7 @@ def test_tensorboard_serves_the_runs(folder: Path) -> None:
 
 
 def test_the_code_for_a_notebook_runs(folder: Path) -> None:
-    check = "import json; facts = json.load(open(glob.glob('runs/default/*')[0] + '/run.json'))\n"
+    check = "import json; facts = json.load(open(glob.glob('runs/default/forget_bias=3*')[0] + '/run.json'))\n"
     check += "assert abs(accuracy - facts['metrics']['test/accuracy']) < 1e-6\n"
     code = block("test: this code is run") + check
     result = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
