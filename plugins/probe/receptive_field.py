@@ -1,0 +1,201 @@
+"""What each layer sees of the input: its field measured, in closed form, and in effect.
+
+    measured   positions of the input of which a change moves a number of the layer, last - first + 1, see `nnexp.reach`
+    formula    r <- r + (k - 1) * dilation * j,  j <- j * stride, see `nnexp.closed_form`
+    effective  g = mean |d(+-y_1 +-y_2 ...) / dx| over data, y the numbers at one output position; (sum g)^2 / sum g^2
+
+The formula is that of Araujo, Norris & Sim (2019, doi:10.23915/distill.00021), the effective field that of Luo et al.
+(2016, arXiv:1701.04128). Departs from Luo et al. in random signs, for the plain sum over the numbers of a normalised
+layer never moves, and in the size: the participation ratio of g along an axis is n where g is the same on n positions
+and zero elsewhere, and needs no threshold. All is computed in 64 bits. Measured and effective fields are of each look,
+formulas of the first, for they do not depend on weights.
+
+Of the measured field the largest over all output positions counts, so that borders do not make it small, and the
+effective field is that of the same position; where several are as large, of the one nearest to the middle.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from nnexp import Probe, probe
+from nnexp.charts import bars, heatmap, lines, shortened
+from nnexp.closed_form import closed_forms
+from nnexp.inside import calls_of, differentiable
+from nnexp.reach import Layer, Measured, outputs
+from nnexp.seen import Picture, Seen
+from nnexp.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+NUM_ROWS = 29  # of data; a number that no axis of a layer is likely to have
+MOST_LAYERS = 24
+Sizes = list[int | None] | list[float | None] | None
+
+
+@probe
+@dataclass(kw_only=True)
+class ReceptiveField(Probe):
+    """How far each layer sees: measured by changes of the input, by the formula of convolutions, and by gradients."""
+
+    def __post_init__(self) -> None:
+        self._formulas: dict[str, list[int | None]] | None = None
+
+    def __call__(self, view: View) -> Seen | None:
+        if view.data.kind == "vector" or (view.data.kind == "tokens" and view.data.vocab < 2):
+            return None
+        with view.exact() as exact:
+            measured = Measured(exact)
+            names = list(measured.layers)
+            if not any(layer.axes for layer in measured.layers.values()):
+                return None
+            shown = names if len(names) <= MOST_LAYERS else names[: MOST_LAYERS - 2] + names[-2:]
+            layers = {name: measured.layers[name] for name in shown}
+            self._formulas = self._formulas or _formulas(exact)
+            effects = _effects(exact, layers)
+        return _seen(measured, layers, self._formulas, effects)
+
+
+def _formulas(view: View) -> dict[str, list[int | None]]:
+    x, *_ = view.rows("val", NUM_ROWS)
+    axes = [2, 3] if view.data.kind == "image" else [1]
+    found = closed_forms(view.module, x, axes)
+    sizes = {id(call): each for call, each in found}
+    return {name: sizes[id(call)] for name, (call, _) in outputs([call for call, _ in found], len(x)).items()}
+
+
+def _effects(view: View, layers: dict[str, Layer]) -> dict[str, Tensor]:
+    """By layer, g over the positions of the input; none where no gradient reaches it."""
+    x, _, *lengths = view.rows("val", 8 * NUM_ROWS)
+    if lengths:  # the longest rows, which are read as if nothing of them were padding
+        x = x[lengths[0] == lengths[0].max()]
+    x = differentiable(x[:NUM_ROWS], view.data)
+    try:
+        found = outputs(calls_of(view.module, x), len(x))
+    except Exception:
+        if view.data.kind == "tokens":
+            return {}  # a model that looks tokens up, and takes no rows in their place
+        raise
+    result = {}
+    for name, layer in layers.items():
+        centre = layer.at_centre(found[name][1]) if name in found else None
+        if centre is None or not centre.requires_grad:
+            continue
+        signs = torch.randint(2, centre.shape, generator=view.generator) * 2 - 1
+        (gradient,) = torch.autograd.grad((signs * centre).sum(), x, retain_graph=True, allow_unused=True)
+        if gradient is not None:
+            result[name] = gradient.abs().mean((0, 1) if view.data.kind == "image" else (0, 2))
+    return result
+
+
+def _participation(g: Tensor) -> list[float | None]:
+    """Along each axis, how many positions g is spread over."""
+    along = [g.sum([other for other in range(g.ndim) if other != axis]) if g.ndim > 1 else g for axis in range(g.ndim)]
+    along = [each / each.max() for each in along]
+    return [float(each.sum() ** 2 / each.square().sum()) if each.isfinite().all() else None for each in along]
+
+
+def _largest(sizes: Sizes) -> float | None:
+    """Of the height and the width; None where one is not defined."""
+    known = [size for size in sizes or [None] if size is not None]
+    return max(known) if sizes and len(known) == len(sizes) else None
+
+
+def _seen(
+    measured: Measured, layers: dict[str, Layer], formulas: dict[str, list[int | None]], effects: dict[str, Tensor]
+) -> Seen:
+    sizes: dict[str, dict[str, Sizes]] = {
+        "measured": {name: layer.fields.amax(1).tolist() for name, layer in layers.items()},
+        "formula": {name: formulas.get(name) for name in layers},
+        "effective": {name: _participation(effects[name]) if name in effects else None for name in layers},
+    }
+    numbers: dict[str, Any] = {"layers": list(layers), "of": len(measured.layers), "input": list(measured.grid)}
+    numbers |= {kind: [_largest(each) for each in by_layer.values()] for kind, by_layer in sizes.items()}
+    numbers["sizes along each axis"] = sizes
+    scalars = {
+        f"{re.sub(r'[^A-Za-z0-9_./-]', '_', name)}/{kind}": float(value)
+        for kind in sizes
+        for name, value in zip(layers, numbers[kind], strict=True)
+        if value is not None
+    }
+    pictures = {"depth": Picture("Receptive fields", numbers, _draw_depth, (6.4, 1.9 + 0.26 * len(layers)))}
+    last = [name for name, layer in layers.items() if layer.axes][-1]
+    if len(measured.grid) == 2:
+        pictures["map"] = Picture(f"What {last} sees", _map(measured, last, effects), _draw_map, (7.0, 3.2))
+    else:
+        time = {name: _in_time(measured, name, effects) for name in dict.fromkeys([last, list(layers)[-1]])}
+        pictures["time"] = Picture("Which steps move the output", {"layers": time}, _draw_time, (6.4, 4.0))
+    return Seen(scalars, pictures)
+
+
+def _map(measured: Measured, name: str, effects: dict[str, Tensor]) -> dict[str, Any]:
+    g = effects.get(name)
+    relative = None if g is None else g / g.max()
+    return {"layer": name, "position": measured.layers[name].place, "moved": measured.seen(name), "effective": relative}
+
+
+def _in_time(measured: Measured, name: str, effects: dict[str, Tensor]) -> dict[str, Any]:
+    """The same along a sequence, by the steps before the output's own; where it has no steps, before the last."""
+    layer, length = measured.layers[name], measured.grid[0]
+    own = round((layer.place[0] + 0.5) * length / layer.size[0] - 0.5) if layer.axes else length - 1
+    moved = measured.seen(name)
+    g = effects.get(name)
+    logs = None if g is None else (g / g.max()).log10()  # where nothing is felt, not finite and so not drawn
+    numbers = {"lags": [own - step for step in range(length)], "moved": moved.long(), "log10 effective": logs}
+    if layer.axes and layer.size[0] == length:
+        behind, ahead = measured.reach(name)
+        numbers |= {"most steps behind": behind, "most steps ahead": ahead}
+    return numbers
+
+
+def _draw_depth(figure: Figure, numbers: dict[str, Any]) -> None:
+    axes, size = figure.subplots(), max(numbers["input"])
+    axes.axvline(size, color="0.5", linestyle=":", label=f"input ({size})")
+    shown = {kind: numbers[kind] for kind in ("measured", "effective", "formula") if any(map(bool, numbers[kind]))}
+    unit = "pixels" if len(numbers["input"]) == 2 else "steps"
+    some = f"; first {MOST_LAYERS - 2} and last 2 of {numbers['of']} layers" * (numbers["of"] > len(numbers["layers"]))
+    bars(axes, numbers["layers"], shown, f"size of the field ({unit}){some}")
+    axes.set_xlim(left=0)
+
+
+def _draw_map(figure: Figure, numbers: dict[str, Any]) -> None:
+    left, right = figure.subplots(1, 2)
+    heatmap(left, numbers["moved"], "column (pixels)", "row (pixels)", "", limits=(0, 1))
+    left.set_title("measured (yellow: a change moves it)")
+    if numbers["effective"] is not None:
+        heatmap(right, numbers["effective"], "column (pixels)", "", "mean |gradient| / largest", limits=(0, 1))
+        right.set_title("effective, and the outline of measured")
+        _outline(right, numbers["moved"])
+
+
+def _outline(axes: Axes, moved: list[list[bool]]) -> None:
+    rows = [number for number, row in enumerate(moved) if any(row)]
+    columns = [number for number, column in enumerate(zip(*moved, strict=True)) if any(column)]
+    if rows:
+        top, bottom, left, right = rows[0] - 0.5, rows[-1] + 0.5, columns[0] - 0.5, columns[-1] + 0.5
+        axes.plot([left, right, right, left, left], [top, top, bottom, bottom, top], color="#D55E00", clip_on=False)
+
+
+def _draw_time(figure: Figure, numbers: dict[str, Any]) -> None:
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    layers = numbers["layers"]
+    lags = sorted({lag for each in layers.values() for lag in each["lags"]})
+    effective = {name: _at(lags, each, "log10 effective") for name, each in layers.items() if each["log10 effective"]}
+    lines(upper, effective, "", "mean |gradient|\n/ largest (log10)", lags)
+    extent = (lags[0] - 0.5, lags[-1] + 0.5, -0.5, len(layers) - 0.5)
+    xlabel = "steps before the output's own, below zero after it (yellow: a change moves the output)"
+    heatmap(lower, [_at(lags, e, "moved") for e in layers.values()], xlabel, "", "", limits=(0, 1), extent=extent)
+    lower.set_yticks(range(len(layers)), [shortened(name, 12) for name in layers])
+
+
+def _at(lags: list[int], numbers: dict[str, Any], name: str) -> list[float | None]:
+    """Numbers at these lags, None where there are none."""
+    known = dict(zip(numbers["lags"], numbers[name], strict=True))
+    return [known.get(lag) for lag in lags]
