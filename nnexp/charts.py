@@ -156,6 +156,40 @@ def tiles(
         figure.colorbar(shown, ax=grid, label=colours, shrink=0.9)
 
 
+def ridges(
+    axes: Axes,
+    names: Sequence[str],
+    edges: Sequence[Sequence[float]],
+    counts: Sequence[Sequence[float]],
+    xlabel: str,
+    notes: Sequence[str],
+) -> None:
+    """Histograms in rows, from top to bottom, each over a range of its own, whose ends are written beside it; a line at
+    zero.
+
+    Args:
+        edges: of the buckets, one more than there are counts.
+        notes: what to say of each at its right.
+    """
+    for row, (own, heights) in enumerate(zip(edges, counts, strict=True)):
+        low, span, most = own[0], own[-1] - own[0], max(heights) or 1
+        places = [(edge - low) / span for edge in own]
+        axes.stairs(
+            [row + 0.4 - 0.8 * n / most for n in heights], places, baseline=row + 0.4, fill=True, color=COLOURS[0]
+        )
+        if low <= 0 <= own[-1]:
+            axes.plot([-low / span] * 2, [row - 0.42, row + 0.4], color=COLOURS[1], linewidth=1)
+        for place, text, side in ((-0.015, f"{low:.3g}", "right"), (1.015, f"{own[-1]:.3g}", "left")):
+            axes.text(place, row + 0.4, text, fontsize=8, ha=side, va="bottom")
+        axes.text(1.2, row + 0.4, notes[row], fontsize=8, va="bottom")
+    axes.set_yticks([row + 0.2 for row in range(len(names))], [shortened(name) for name in names])
+    axes.tick_params(left=False)
+    axes.set_xticks([])
+    axes.set(xlim=(-0.16, 1.5 if any(notes) else 1.16), ylim=(len(names) - 0.4, -0.6))
+    axes.spines[:].set_visible(False)
+    label(axes, xlabel, "")
+
+
 def points(axes: Axes, x: Sequence[float], y: Sequence[float], classes: Sequence[int], names: Sequence[str]) -> None:
     """A point for each row, with the colour and marker of its class; a legend of classes."""
     for number, name in enumerate(names):

@@ -1,0 +1,167 @@
+"""The gradient check: it finds a wrong gradient, and accepts right ones, kinks and small numbers included."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from nnexp.drawing import draw
+from nnexp.lane import Lane
+from nnexp.probing import Own
+from nnexp.seeding import generator
+from nnexp.seen import Seen, plain
+from nnexp.view import View
+
+WRONG = '''"""A tanh whose gradient may be wrong. Our own."""
+import torch
+from torch import nn
+from nnexp import DataSpec, model
+
+
+class Bent(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.tanh())
+        return x.tanh()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (h,) = ctx.saved_tensors
+        return grad * ({FORMULA})
+
+
+@model
+class Wrong(nn.Module):
+    """One hidden layer.
+
+    Args:
+        data: what the dataset says of its tensors.
+    """
+
+    def __init__(self, data: DataSpec):
+        super().__init__()
+        self.hidden, self.head = nn.Linear(data.features, 5), nn.Linear(5, data.outputs)
+
+    def forward(self, x, lengths=None):
+        return self.head(Bent.apply(self.hidden(x)))
+'''
+
+
+@pytest.fixture
+def check(registry, view_of):
+    def look(*overrides: str, plugins=registry, step: int = 0, **values) -> Seen:
+        return registry.get("probe", "gradient_check").load()(**values)(view_of(*overrides, plugins=plugins, step=step))
+
+    return look
+
+
+@pytest.fixture
+def wrong(write_plugin, registry_with):
+    def make(formula: str):
+        return registry_with(
+            write_plugin("wrong", WRONG.replace("{FORMULA}", formula), folder=f"own{len(formula)}").parents[1]
+        )
+
+    return make
+
+
+def test_a_wrong_slope_of_tanh_is_caught(check, wrong) -> None:
+    seen = check("dataset=moons", "model=wrong", plugins=wrong("1 - h"))
+    assert seen.scalars["largest_error"] > 1e-2
+    assert seen.scalars["error/hidden.weight"] > 1e-2
+    assert seen.scalars["error/head.weight"] < 1e-6  # the fault is below it
+    assert seen.scalars["at_kinks"] == 0
+    assert "**wrong**" in seen.texts["verdict"]
+    assert "`hidden." in seen.texts["verdict"]
+
+
+def test_the_error_is_that_of_the_formula(check, wrong) -> None:
+    """A gradient that is f times too large has the error (f - 1) / (f + 1)."""
+    seen = check("dataset=moons", "model=wrong", plugins=wrong("(1 - h * h) * 3"))
+    assert seen.scalars["largest_error"] == pytest.approx(0.5, rel=1e-3)
+    seen = check("dataset=moons", "model=wrong", plugins=wrong("(1 - h * h) * 1.001"))
+    assert seen.scalars["largest_error"] == pytest.approx(0.0005, rel=1e-2)
+    assert "**less well**" in seen.texts["verdict"]
+
+
+def test_a_fault_in_a_single_weight_is_caught_by_the_random_direction(check, wrong) -> None:
+    plugins = wrong("(1 - h * h) * torch.tensor([1, 1, 0.5, 1, 1], dtype=h.dtype)")
+    seen = check("dataset=moons", "model=wrong", plugins=plugins, weights_per_tensor=0)
+    assert seen.scalars["error/hidden.bias"] > 1e-2
+
+
+def test_a_right_gradient_agrees_for_every_seed(registry, make_lane) -> None:
+    lane, probe = make_lane("dataset=moons", "model=mlp"), registry.get("probe", "gradient_check").load()()
+    for seed in range(20):
+        torch.manual_seed(seed)
+        for layer in (lane.module.hidden[0], lane.module.head):
+            layer.reset_parameters()
+        own = Own(lane, lambda job: Lane(job, registry, torch.device("cpu"), lambda: False))
+        seen = probe(View(own.fresh(), generator(seed, "probe"), own.exact))
+        assert 0 < seen.scalars["largest_error"] < 1e-6
+        assert "**agrees**" in seen.texts["verdict"]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("dataset=pattern", "model=lstm", "model.bidirectional=true", "model.num_layers=2"),
+        ("dataset=chartext", "model=gru"),
+        ("dataset=edges", "model=cnn"),
+        ("dataset=pattern", "model=cnn", "precision=bf16"),
+        ("dataset=edges", "model=vit"),
+    ],
+)
+def test_it_agrees_for_models_that_are_right(check, overrides) -> None:
+    assert check(*overrides, step=3).scalars["largest_error"] < 1e-6
+
+
+def test_what_lies_at_a_kink_is_set_apart_and_not_called_wrong(check) -> None:
+    """All sums are 0, where relu has its kink: units open for one sign of the step, or for some rows of either."""
+    relu = ("model=mlp", "model.activation=relu", "model.init=normal", "model.init_scale=0")
+    seen = check("dataset=moons", *relu)
+    assert seen.scalars["at_kinks"] == 10  # all of the hidden layer: four weights and a direction, and as many biases
+    assert "error/hidden.0.bias" not in seen.scalars
+    assert seen.scalars["largest_error"] < 1e-6
+    assert "10 more lie at kinks" in seen.texts["verdict"]
+    assert "hidden.0.bias (kink)" in seen.pictures["errors"].numbers["errors"]
+    assert draw(seen.pictures["errors"], plain(seen.pictures["errors"].numbers), 0)["png"]
+
+
+def test_every_class_is_among_the_rows_even_where_they_are_sorted(registry, view_of) -> None:
+    rows = registry.get("probe", "gradient_check").load().__call__.__globals__["_rows"]
+    view = view_of("dataset=moons", "model=mlp")
+    x, y = view.dataset.train
+    order = y.argsort()
+    view.dataset.train = (x[order], y[order])
+    assert torch.bincount(rows(view)[1]).tolist() == [8, 8]
+    assert torch.bincount(rows(view_of("dataset=edges", "model=cnn"))[1]).tolist() == [4] * 4
+
+
+def test_rows_with_many_labels_cover_classes_too_and_padding_does_not_count(registry, view_of) -> None:
+    choose = registry.get("probe", "gradient_check").load().__call__.__globals__["_of_all_classes"]
+    text = ("dataset=chartext", "dataset.text=abcdabcdabcd", "dataset.held_out=0", "dataset.length=3")
+    view = view_of(*text, "model=rnn", "trainer.batch_size=full")
+    y = torch.tensor([[0, 0, 0], [0, 1, 0], [2, 2, 3], [0, 0, 0]])
+    assert set(choose(y, view, 2).tolist()) == {1, 2}
+    assert choose(y, view, 1, torch.tensor([3, 1, 1, 3])).tolist() == [0]
+
+
+def test_it_is_the_gradient_of_the_loss_and_leaves_the_model_as_it_was(registry, view_of) -> None:
+    view = view_of("dataset=moons", "model=mlp", step=5)
+    with view.exact() as exact:
+        before = exact.weights.vector.clone()
+        registry.get("probe", "gradient_check").load()()(view)
+        assert torch.equal(exact.weights.vector, before)
+
+
+def test_the_picture_has_the_worst_of_many_tensors(check) -> None:
+    seen = check("dataset=moons", "model=mlp", "model.num_layers=11", "model.hidden_size=3")
+    picture = seen.pictures["errors"]
+    assert picture.title.endswith("worst 16 of 24 tensors")
+    shown = plain(picture.numbers)["errors"]
+    assert len(shown) == 16
+    worst = max(shown, key=lambda name: max(shown[name]))
+    assert math.isclose(max(shown[worst]), seen.scalars["largest_error"])
