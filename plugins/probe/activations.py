@@ -71,7 +71,7 @@ class Activations(Probe):
 
 def _layers(module: nn.Module, x: Tensor, *lengths: Tensor) -> dict[str, Layer]:
     """By name, in the order in which they are first called."""
-    leaves = {name for name, layer in module.named_modules() if name and not list(layer.children())}
+    leaves = {name for name, layer in module.named_modules() if name and _is_leaf(name, layer)}
     with watching(module) as calls:
         operations, _ = operations_of(module, x, *lengths)
     outputs = {id(call.output): call for call in calls if call.name in leaves}
@@ -87,6 +87,12 @@ def _layers(module: nn.Module, x: Tensor, *lengths: Tensor) -> dict[str, Layer]:
         elif bent_by and operation.scope not in leaves:
             _add(layers, f"{last}.{operation.name}".lstrip("."), first, bent_by)
     return layers
+
+
+def _is_leaf(name: str, layer: nn.Module) -> bool:
+    """Whether a layer is of one piece. What computes its weights is no part of it; dropout does nothing here."""
+    is_computing = "parametrizations" in name.split(".") or isinstance(layer, nn.modules.dropout._DropoutNd)
+    return not is_computing and all(child == "parametrizations" for child, _ in layer.named_children())
 
 
 def _some(layers: dict[str, Layer]) -> dict[str, Layer]:

@@ -127,6 +127,13 @@ def test_functions_that_are_no_layers_are_found_and_named_by_the_layer_before(
     assert sum(row[2] for row in seen.histograms["outputs/bend.tanh"]) == 3 * 64 * 2
 
 
+def test_dropout_and_what_computes_weights_are_no_layers(view_of, activations) -> None:
+    view = view_of("dataset=moons", "model=mlp")
+    view.module.hidden.append(nn.Dropout())
+    nn.utils.parametrizations.weight_norm(view.module.head)
+    assert list(activations(view).histograms) == ["outputs/hidden.0", "outputs/hidden.1", "outputs/head"]
+
+
 def test_convolutions_have_their_relu(view_of, activations) -> None:
     seen = activations(view_of("dataset=edges", "model=cnn"))
     names = ["layers.0", "layers.0.relu", "layers.1", "layers.1.relu", "head"]
