@@ -89,6 +89,7 @@ def bars(axes: Axes, names: Sequence[str], series: Mapping[str, Sequence[float |
         )
     axes.set_yticks(range(len(names)), [shortened(name) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.locator_params(axis="x", nbins=5)  # with decimals, more would touch in a panel of half a picture
     axes.grid(True)
     label(axes, xlabel, "")
     legend(axes, len(series))

@@ -57,10 +57,10 @@ def one_run(run: Run) -> str:
 
 
 def _probing(facts: dict[str, Any]) -> str:
-    """How much of a run's time its probes took, where that is worth knowing."""
+    """What its probes took besides."""
     spent = facts.get("probing", {})
     seconds, pictures = spent.get("computing", 0) + spent.get("drawing", 0), spent.get("pictures", 0)
-    return f" ({seconds:.1f} s of probes, {count_of(pictures, 'picture')})" if seconds else ""
+    return f" and {seconds:.1f} s of probes ({count_of(pictures, 'picture')})" if seconds else ""
 
 
 def near(path: Path) -> str:

@@ -47,7 +47,7 @@ class Writer:
         self.started, self._flushed = time.time(), time.monotonic()
         digest(lane.state())  # what cannot be kept is refused now, not at the first checkpoint
         facts = run.read()
-        self._seconds = float(facts["seconds"])
+        self._seconds, self._probed = float(facts["seconds"]), 0.0
         self.metrics = Metrics(run.path / "metrics.csv", lane.columns, DIGITS[lane.job.settings.precision])
         if facts["status"] == "new":
             self.metrics.restart()  # killed, or its disk full, before it began
@@ -85,6 +85,7 @@ class Writer:
     def begin(self, path: str, lanes: int = 1) -> bool:
         """Record how the numbers are made, and with how many lanes; training begins now."""
         self.path, self.started = path, time.time()
+        self._probed = sum(self.looks.probing.seconds.values())
         self.run.write(path=path, lanes=lanes)
         return True
 
@@ -181,7 +182,8 @@ class Writer:
         self.is_open = False
 
     def _update(self, **facts: Any) -> None:
-        seconds = round(self._seconds + time.time() - self.started, 3)
+        probing = sum(self.looks.probing.seconds.values()) - self._probed
+        seconds = round(self._seconds + time.time() - self.started - probing, 3)
         self.run.write(**facts, steps=self.lane.step, seconds=seconds)
 
 

@@ -173,6 +173,8 @@ def _draw_map(figure: Figure, numbers: dict[str, Any]) -> None:
         heatmap(right, numbers["effective"], "column (pixels)", "", "mean |gradient| / largest", limits=(0, 1))
         right.set_title("effective, and the outline of measured")
         _outline(right, numbers["moved"])
+    for axes in (left, right):
+        axes.set_aspect("equal")
 
 
 def _outline(axes: Axes, moved: list[list[bool]]) -> None:
