@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,16 @@ def plain(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | int):
         return value
+    if hasattr(value, "isfinite") and value.isfinite().all():  # of torch, and quickly done
+        return value.tolist()
     if hasattr(value, "tolist"):  # of torch or numpy
         return plain(value.tolist())
     raise TypeError(f"a picture is made of numbers, text, lists and dictionaries, not of {type(value).__name__}")
+
+
+def rounded(numbers: Tensor, digits: int = 4) -> Tensor:
+    """In 64 bits on the CPU, to a few digits of the largest: nobody sees more, and files stay small."""
+    values = numbers.detach().cpu().double()
+    largest = float(values.nan_to_num(0, 0, 0).abs().max()) if values.numel() else 0.0
+    decimals = digits - math.ceil(math.log10(largest)) if largest else 0
+    return values.round(decimals=min(decimals, 300))

@@ -1,0 +1,148 @@
+"""What convolutions make of an input: feature maps (LeCun et al., 1989, doi:10.1162/neco.1989.1.4.541, figure 3).
+
+    map_k = (W_k * x)(position) + b_k    as the layer gives it; bent already where a layer after it works in place
+
+One validation row of each class goes through the model, and the first channels of its convolutions are shown side by
+side: what differs down a column is what tells classes apart. Departs from the source in finding such layers in any
+model: they have weights of as many axes as their output, with an output channel for each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d
+
+from nnexp import Probe, probe
+from nnexp.charts import bar, mosaic, shortened
+from nnexp.inside import Call, calls_of
+from nnexp.seen import Picture, Seen, rounded
+from nnexp.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_EXAMPLES, MOST_LAYERS, MOST_COLUMNS = 4, 3, 16
+MOST_PIXELS, MOST_POSITIONS = 28, 64  # a side of a map, of squares of pixels where it is larger; along a sequence
+
+
+@probe
+@dataclass(kw_only=True)
+class FeatureMaps(Probe):
+    """What the convolutions of a model give for a row of each class."""
+
+    def __call__(self, view: View) -> Seen | None:
+        if view.data.kind == "vector":
+            return None
+        x, y, *lengths = view.rows("val", 256)
+        rows, names = _examples(y, view.data.target == "class" and not view.data.per_step)
+        with torch.no_grad():
+            calls = calls_of(view.module, x[rows], *(t[rows] for t in lengths))
+        layers = _innermost([call for call in calls if _is_convolution(call, len(rows))])
+        if not layers:
+            return None
+        last = len(layers) - 1
+        few = min(MOST_LAYERS, len(layers))
+        places = [round(number * last / max(1, few - 1)) for number in range(few)]
+        return Seen(pictures={"maps": _picture([layers[place] for place in places], len(layers), names)})
+
+
+def _examples(y: Tensor, is_class: bool) -> tuple[list[int], list[str]]:
+    """The first row of each of the first classes that are there, or the first rows."""
+    if not is_class:
+        few = min(MOST_EXAMPLES, len(y))
+        return list(range(few)), [f"row {number}" for number in range(few)]
+    first: dict[int, int] = {}
+    for row, label in enumerate(y.tolist()):
+        first.setdefault(label, row)
+    chosen = sorted(first)[:MOST_EXAMPLES]
+    return [first[label] for label in chosen], [f"class {label}" for label in chosen]
+
+
+def _is_convolution(call: Call, num_rows: int) -> bool:
+    """Whether a layer gave maps (B, channels, ...) and has weights for each channel of them."""
+    output, layer = call.output, call.module
+    if not call.name or output.ndim not in (3, 4) or len(output) != num_rows or output[0, 0].numel() == 1:
+        return False
+    weights = [p for p in layer.parameters() if p.ndim == output.ndim and p.shape[0] == output.shape[1]]
+    return isinstance(layer, nn.modules.conv._ConvNd) or bool(weights)
+
+
+def _innermost(calls: list[Call]) -> list[Call]:
+    """Those that contain none of the others."""
+    names = [call.name for call in calls]
+    return [call for call in calls if not any(name.startswith(f"{call.name}.") for name in names)]
+
+
+def _picture(calls: list[Call], num_layers: int, names: list[str]) -> Picture:
+    channels = min(8, MOST_COLUMNS // len(calls))
+    layers = []
+    for first in calls[0].inputs[:1]:
+        if isinstance(first, Tensor) and first.ndim == calls[0].output.ndim and len(first) == len(names):
+            layers.append(_maps("input", first, 3))
+    layers += [_maps(call.name, call.output, channels) for call in calls]
+    cut = [f"{len(calls)} of {num_layers} layers"] if len(calls) < num_layers else []
+    numbers = {"examples": names, "layers": layers}
+    return Picture(", ".join(["Feature maps", *cut]), numbers, _draw, _size(layers))
+
+
+def _size(layers: list[dict[str, Any]]) -> tuple[float, float]:
+    """Inches, so that the maps are as large as their number allows."""
+    examples, columns = len(layers[0]["maps"]), sum(layer["maps"].shape[1] for layer in layers)
+    if not all(layer["is_image"] for layer in layers):
+        return min(7.2, 1.0 + 1.9 * columns), 1.6 + 0.6 * examples
+    side = min(0.6, 6.2 / columns)
+    highest = max(layer["maps"].shape[2] / layer["maps"].shape[3] for layer in layers)
+    return max(4.5, 1.0 + side * columns), min(7.0, 1.35 + examples * side * highest)
+
+
+def _maps(name: str, maps: Tensor, channels: int) -> dict[str, Any]:
+    """Of (examples, channels, height, width) the first channels; of (examples, channels, positions) one image each."""
+    is_image, shape = maps.ndim == 4, list(maps.shape[1:])
+    if is_image:
+        height, width = (min(side, MOST_PIXELS) for side in shape[1:])
+        maps = adaptive_avg_pool2d(maps[:, :channels].float(), (height, width))
+    else:
+        maps = maps[:, :MOST_PIXELS, :MOST_POSITIONS].unsqueeze(1)
+    return {"name": name, "is_image": is_image, "shape": shape, "maps": rounded(maps)}
+
+
+def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
+    layers = numbers["layers"]
+    columns = [len(layer["maps"][0]) for layer in layers]
+    widths = [each + (each - 1) / 24 for each in columns]  # and the gaps between them
+    grid = figure.subplots(1, len(layers), squeeze=False, width_ratios=widths)[0]
+    for number, (axes, layer) in enumerate(zip(grid, layers, strict=True)):
+        names = numbers["examples"] if number == 0 else [""] * len(numbers["examples"])
+        image = mosaic(
+            axes,
+            _scaled(layer["maps"]),
+            limits=(-1, 1),
+            is_diverging=True,
+            row_names=names,
+            is_square=layer["is_image"],
+        )
+        axes.set_title(_title(layer))
+        if not layer["is_image"]:
+            axes.set_xlabel(f"first {MOST_POSITIONS} positions" if layer["shape"][1] > MOST_POSITIONS else "positions")
+    bar(figure, image, "in parts of the layer's largest number shown", list(grid), is_below=True)
+
+
+def _title(layer: dict[str, Any]) -> str:
+    channels, *sides = layer["shape"]
+    few = len(layer["maps"][0]) if layer["is_image"] else len(layer["maps"][0][0])
+    size = " x ".join(map(str, sides))
+    if layer["name"] == "input" and few == channels == 1:
+        return f"input\n{size}"
+    shown = f"{few} of {channels}" if few < channels else f"{channels}"
+    return f"{shortened(layer['name'], 16)}\n{shown} x {size}"
+
+
+def _scaled(maps: list[Any]) -> list[Any]:
+    """In parts of the largest number."""
+    known = [abs(v) for row in maps for image in row for line in image for v in line if v is not None]
+    largest = max(known, default=0.0) or 1.0
+    return [[[[None if v is None else v / largest for v in line] for line in image] for image in row] for row in maps]
