@@ -144,19 +144,6 @@ def train(tmp_path: Path, registry: Registry) -> Callable[..., Run]:
     return run
 
 
-@pytest.fixture
-def view_of(make_lane: Callable[..., Lane], registry: Registry) -> Callable[..., View]:
-    """What a probe is given of a job at a step: `view_of("dataset=moons", "model=mlp", step=20)`."""
-
-    def look(*overrides: str, plugins: Registry = registry, step: int = 0) -> View:
-        lane = make_lane(*overrides, plugins=plugins)
-        lane.advance(step)
-        own = Own(lane, lambda job: Lane(job, plugins, torch.device("cpu"), lambda: False))
-        return View(own.fresh(), generator(0, "probe"), own.exact)
-
-    return look
-
-
 FAULTY = '''"""Faults by a value. Our own."""
 import os, signal, sys, threading, time
 from typing import Annotated

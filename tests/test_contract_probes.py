@@ -110,7 +110,7 @@ def check(figure: Figure) -> None:
     """Raises AssertionError where axes have no label, or where text lies upon text or outside of the picture."""
     FigureCanvasAgg(figure).draw()
     for axes in figure.axes:
-        assert not axes.axison or axes.get_xlabel() or axes.get_ylabel()
+        assert not axes.axison or axes.get_xlabel() or axes.get_ylabel() or axes.get_title()
     boxes = {text: text.get_window_extent() for text in texts_of(figure)}
     for text, box in boxes.items():
         assert figure.bbox.padded(2).contains(box.x0, box.y0), text

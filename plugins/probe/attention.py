@@ -24,7 +24,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nnexp import Probe, probe
-from nnexp.charts import bar, label, mosaic, shortened
+from nnexp.charts import label, shortened
+from nnexp.maps import colour_bar, mosaic
 from nnexp.seen import Picture, Seen, rounded
 from nnexp.view import View
 
@@ -170,7 +171,7 @@ def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
     heads = [f"head {number + 1}" for number in range(numbers["counts"]["heads"][0])]
     image = mosaic(axes, images, limits=(0, highest or 1.0), row_names=names, column_names=heads)
     label(axes, f"attends to ({numbers['unit']}, from left to right)", f"{numbers['unit']}, from top to bottom")
-    bar(figure, image, "weight of attention", axes)
+    colour_bar(figure, image, "weight of attention", axes)
 
 
 def _same_size(images: list[Any]) -> list[Any]:

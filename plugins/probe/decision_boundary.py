@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from nnexp import Probe, probe
-from nnexp.charts import COLOURS, bar, heatmap, label, legend, points, probability, regions
+from nnexp.charts import COLOURS, label, legend, points
+from nnexp.maps import colour_bar, heatmap, probability, regions
 from nnexp.seen import Picture, Seen, rounded
 from nnexp.view import View
 
@@ -109,7 +110,7 @@ def _draw_surface(figure: Figure, numbers: dict[str, Any]) -> None:
     x1, x2 = numbers["points"]
     colours = [float("nan") if y is None else y for y in numbers["targets"]]
     axes.scatter(x1, x2, 14, colours, cmap=image.get_cmap(), norm=image.norm, edgecolors="white", linewidths=0.4)
-    bar(figure, image, "value: predicted, and of training rows", axes)
+    colour_bar(figure, image, "value: predicted, and of training rows", axes)
     _finish(axes, extent, *NAMES)
 
 

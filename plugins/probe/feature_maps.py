@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
 from nnexp import Probe, probe
-from nnexp.charts import bar, mosaic, shortened
+from nnexp.charts import shortened
 from nnexp.inside import Call, calls_of
+from nnexp.maps import colour_bar, mosaic
 from nnexp.seen import Picture, Seen, rounded
 from nnexp.view import View
 
@@ -128,7 +129,7 @@ def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
         axes.set_title(_title(layer))
         if not layer["is_image"]:
             axes.set_xlabel(f"first {MOST_POSITIONS} positions" if layer["shape"][1] > MOST_POSITIONS else "positions")
-    bar(figure, image, "in parts of the layer's largest number shown", list(grid), is_below=True)
+    colour_bar(figure, image, "in parts of the layer's largest number shown", list(grid), is_below=True)
 
 
 def _title(layer: dict[str, Any]) -> str:

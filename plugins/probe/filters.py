@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
 from nnexp import Probe, probe
-from nnexp.charts import bar, label, mosaic, shortened
+from nnexp.charts import label, shortened
 from nnexp.inside import calls_of, differentiable
+from nnexp.maps import colour_bar, mosaic
 from nnexp.seen import Picture, Seen, rounded
 from nnexp.view import View
 
@@ -154,6 +155,7 @@ def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
     names = [f"channel {number}" for number in range(num_channels)] if num_channels > 1 else []
     axes = figure.subplots()
     image = mosaic(axes, images, is_diverging=True, row_names=names, is_square=is_image)
-    if not is_image:
-        label(axes, "positions of each filter", "channels")
-    bar(figure, image, "weight", axes, is_below=True)
+    height, width = len(filters[0][0]), len(filters[0][0][0])
+    size = f"{height} x {width} pixels" if is_image else "positions from left to right"
+    label(axes, f"{len(filters)} filters of {size}", "" if is_image else "channels")
+    colour_bar(figure, image, "weight", axes, is_below=True)

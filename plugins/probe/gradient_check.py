@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from nnexp import Probe, Range, probe
-from nnexp.charts import bars
+from nnexp.charts import dots
 from nnexp.seen import Picture, Seen
 from nnexp.view import View
 from nnexp.views import valid_positions
@@ -223,5 +223,5 @@ def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
         "median": [median(own) if own else None for own in logs],
     }
     axes = figure.subplots()
-    bars(axes, list(errors), series, f"relative error (log10); below {math.log10(AGREES):.0f} it agrees")
+    dots(axes, list(errors), series, f"relative error (log10); below {math.log10(AGREES):.0f} it agrees")
     axes.axvline(math.log10(AGREES), color="0.3", linestyle=":")

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from nnexp import Probe, probe
-from nnexp.charts import bars
+from nnexp.charts import dots
 from nnexp.inside import Call, calls_of
 from nnexp.seen import Picture, Seen
 from nnexp.view import View
@@ -80,8 +80,8 @@ def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
     gradients = {"before clipping": norms["gradient"], "after": norms["clipped gradient"]}
     series = gradients if is_clipped else {"gradient": norms["gradient"]}
     logs = {name: _logs(values) for name, values in series.items()}
-    bars(left, numbers["layers"], logs, "norm of the gradient (log10)")
-    bars(right, numbers["layers"], {"ratio": _logs(numbers["update / weights"])}, "update / weights (log10)")
+    dots(left, numbers["layers"], logs, "norm of the gradient (log10)")
+    dots(right, numbers["layers"], {"ratio": _logs(numbers["update / weights"])}, "update / weights (log10)")
 
 
 def _logs(values: list[float | None]) -> list[float | None]:

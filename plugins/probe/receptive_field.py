@@ -24,9 +24,10 @@ import torch
 from torch import Tensor
 
 from nnexp import Probe, probe
-from nnexp.charts import bars, heatmap, lines, shortened
+from nnexp.charts import dots, lines, shortened
 from nnexp.closed_form import closed_forms
 from nnexp.inside import calls_of, differentiable
+from nnexp.maps import heatmap
 from nnexp.reach import Layer, Measured, outputs
 from nnexp.seen import Picture, Seen
 from nnexp.view import View
@@ -161,7 +162,7 @@ def _draw_depth(figure: Figure, numbers: dict[str, Any]) -> None:
     shown = {kind: numbers[kind] for kind in ("measured", "effective", "formula") if any(map(bool, numbers[kind]))}
     unit = "pixels" if len(numbers["input"]) == 2 else "steps"
     some = f"; first {MOST_LAYERS - 2} and last 2 of {numbers['of']} layers" * (numbers["of"] > len(numbers["layers"]))
-    bars(axes, numbers["layers"], shown, f"size of the field ({unit}){some}")
+    dots(axes, numbers["layers"], shown, f"size of the field ({unit}){some}")
     axes.set_xlim(left=0)
 
 

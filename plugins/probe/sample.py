@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from nnexp import Probe, Range, probe
-from nnexp.charts import MOST_SERIES, bars
+from nnexp.charts import MOST_SERIES, dots
 from nnexp.sample import characters_of, continued, next_chances
 from nnexp.seen import Picture, Seen
 from nnexp.view import View
@@ -85,7 +85,7 @@ def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
     end = "".join(_within(character) for character in numbers["prompt"][-20:])
     most = f", likeliest {len(names)} of {numbers['of']}" if len(names) < numbers["of"] else ""
     axes = figure.subplots()
-    bars(axes, names, numbers["chances"], f"chance to follow '{end}'{most}")
+    dots(axes, names, numbers["chances"], f"chance to follow '{end}'{most}")
     axes.set_xlim(-0.02, 1.02)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from nnexp.charts import FINE, level_line, mosaic, regions
+from nnexp.maps import FINE, level_line, mosaic, regions
 from nnexp.seen import plain, rounded
 
 
