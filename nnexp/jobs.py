@@ -84,7 +84,7 @@ def _node(config: dict[str, Any], group: str) -> dict[str, Any]:
 
 
 def _label(job: Job, composer: Composer, swept: frozenset[str]) -> str:
-    """What the job changes from its experiment's own defaults, swept keys first, as a directory name."""
+    """The swept keys, then what the job changes from its experiment's own defaults, as a directory name."""
     choices: Choices = () if job.experiment == "default" else (("experiment", job.experiment),)
     default = make_job(_apply(composer.base(choices).config, {}), composer.registry).flat()
     same = {kind for kind in PARTS if default[kind] == getattr(job, kind).name}
@@ -96,6 +96,6 @@ def _label(job: Job, composer: Composer, swept: frozenset[str]) -> str:
             reference = parameters_of(composer.registry.get(kind, getattr(job, kind).name))[name].default
         if name == "seed":
             reference = job.settings.seed if kind in ("model", "trainer") else default[key]
-        if value != reference and key not in ("runs", "checkpoint_every", "device", "stack"):
+        if (value != reference or key in swept) and key not in ("runs", "checkpoint_every", "device", "stack"):
             changed.append((key not in swept, f"{key if name == 'seed' and kind else name}={shown(value)}"))
     return label([text for _, text in sorted(changed, key=lambda item: item[0])])

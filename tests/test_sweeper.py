@@ -135,7 +135,7 @@ def test_an_experiment_brings_its_plugins_its_values_and_its_sweep(sweep):
     assert names == [("moons", "mlp", "adam", "nonlinearity")] * 10
     points = [(job.model.values["activation"], job.settings.seed) for job in jobs]
     assert points == [(activation, seed) for activation in ("tanh", "identity") for seed in range(5)]
-    assert (jobs[0].label, jobs[6].label) == ("default", "activation=identity-seed=1")
+    assert (jobs[0].label, jobs[6].label) == ("activation=tanh-seed=0", "activation=identity-seed=1")
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_experiments_and_presets_of_a_folder_of_ones_own_work_by_name(registry, 
     assert (jobs[0].model.name, jobs[0].model.values["hidden_size"], jobs[0].trainer.values["lr"]) == ("lstm", 64, 0.5)
     names = [(job.model.name, job.label) for job in sweep("model=glob(*)", searchpath=(path,))]
     assert sorted(name for name, _ in names) == sorted(["lstm", *registry.names("model")])
-    assert {("lstm", "hidden_size=64"), ("lstm", "default"), ("mlp", "model=mlp")} <= set(names)
+    assert {("lstm", "model=lstm-hidden_size=64"), ("lstm", "model=lstm"), ("mlp", "model=mlp")} <= set(names)
     with pytest.raises(ConfigError, match=r"model=bgi: .*Did you mean 'big'.* There is: big, "):
         compose_jobs(["model=bgi"], registry, searchpath=(path,))
 
