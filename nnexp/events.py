@@ -3,7 +3,10 @@
 The file is open only while it is written, for a process may train hundreds of runs.
 
 The HParams record has no experiment summary: TensorBoard then makes columns and domains from all runs together, so
-runs of different models share one table. A value of null is left out there, which TensorBoard shows as empty.
+runs of different models share one table. A value of null is left out there, which TensorBoard shows as empty. A metric
+there is the last point of a curve, and of `train/loss` that is one batch's, so final metrics are curves of their own.
+TensorBoard keeps the first status that it reads, so none is written before the end: it shows a run in training as
+unknown.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import socket
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event
@@ -24,8 +28,9 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, Sessi
 from nnexp import summaries
 from nnexp.figures import Figures, Record
 from nnexp.files import write_at
-from nnexp.tfrecord import frame
+from nnexp.tfrecord import cut_to_whole, frame
 
+FINAL = "Final"  # HParams shows the first five curves by name, and capitals come first
 STATUS = {
     "finished": Status.Value("STATUS_SUCCESS"),
     "failed": Status.Value("STATUS_FAILURE"),
@@ -35,15 +40,25 @@ STATUS = {
 
 
 class Events:
-    """The event file of one run; a file that is already there is replaced, for TensorBoard reads one per directory."""
+    """The event file of one run; a file that is already there is replaced, for TensorBoard reads one per directory.
 
-    def __init__(self, folder: Path) -> None:
-        for old in folder.glob("events.out.tfevents.*"):
-            old.unlink()
+    Args:
+        goes_on: add to the file that is there, if one is.
+    """
+
+    def __init__(self, folder: Path, *, goes_on: bool = False) -> None:
+        old = sorted(folder.glob("events.out.tfevents.*"))
+        self._has_graph, self._waiting = False, list[bytes]()
+        if goes_on and old:
+            self.path = old[-1]
+            self.size = cut_to_whole(self.path)
+            return
+        for path in old:
+            path.unlink()
         self.path = folder / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.0"
         self.path.touch()
-        self.size, self._has_graph = 0, False
-        self._waiting = [Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString()]
+        self.size = 0
+        self._add(Event(wall_time=time.time(), file_version="brain.Event:2"))
 
     def scalars(self, points: Iterable[tuple[int, Mapping[str, float]]]) -> None:
         """One event with all numbers of each step, told now."""
@@ -92,13 +107,16 @@ class Events:
         self._hparams(metadata.SESSION_START_INFO_TAG, HParamsPluginData(session_start_info=info))
         self._values(0, [summaries.layout(summaries.CHARTS)])
 
-    def session_end(self, status: str, step: int, reason: str = "") -> None:
-        """How the run ended: as TensorBoard's own status, and in our word, with the reason, as text."""
-        self._values(
-            step, [summaries.text("status", f"**{status}** at step {step:,}" + (f": {reason}" if reason else ""))]
-        )
+    def session_end(
+        self, status: str, step: int, reason: str = "", metrics: Mapping[str, float | None] = MappingProxyType({})
+    ) -> None:
+        """How the run ended: final metrics, TensorBoard's own status, and ours with the reason as text."""
+        known = {f"{FINAL}/{name}": value for name, value in metrics.items() if value is not None}
+        if known:
+            self.scalars([(step, known)])
         info = SessionEndInfo(status=STATUS[status], end_time_secs=time.time())
         self._hparams(metadata.SESSION_END_INFO_TAG, HParamsPluginData(session_end_info=info))
+        self._values(step, [summaries.text("status", f"**{status}** at step {step:,}\n\n{reason}".strip())])
 
     def _hparams(self, tag: str, content: HParamsPluginData) -> None:
         content.version = metadata.PLUGIN_DATA_VERSION
@@ -111,3 +129,12 @@ class Events:
         if self._waiting:
             self.size = write_at(self.path, self.size, frame(self._waiting))
             self._waiting.clear()
+
+
+def end_for(folder: Path, hparams: Mapping[str, Any], status: str, step: int, reason: str) -> None:
+    """Say how a run ended that could not say so itself: its process is gone, or it never began."""
+    events = Events(folder, goes_on=True)
+    if events.size == 0:
+        events.session_start(hparams, time.time())
+    events.session_end(status, step, reason)
+    events.flush()

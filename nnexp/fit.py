@@ -15,6 +15,7 @@ from nnexp.capacity import lanes_that_fit
 from nnexp.config import Job
 from nnexp.datasets import Datasets
 from nnexp.errors import NnexpError
+from nnexp.events import end_for
 from nnexp.lane import Lane
 from nnexp.lightning import LightningEnvironment, pl
 from nnexp.logs import logging, turn
@@ -202,8 +203,10 @@ class Fit:
         except BaseException as error:
             if self.stop.requested and isinstance(error, KeyboardInterrupt):
                 raise
+            told = describe(error)
             with suppress(OSError):  # a full disk: the run stays as it was
-                planned.run.write(status="failed", error=describe(error), steps=0)
+                planned.run.write(status="failed", error=told, steps=0)
+                end_for(planned.run.path, planned.job.flat(), "failed", 0, told["message"])
             return None
 
 

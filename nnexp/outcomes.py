@@ -184,12 +184,16 @@ class Outcomes:
         return f"{len(task.cohort)} lanes of {' '.join(choice.name for choice in first.job.choices)}"
 
 
-def _mark(item: Planned, **facts: Any) -> None:
-    """Write an end into the run.json of a run that nobody trains any more."""
+def _mark(item: Planned, *, status: str, **facts: Any) -> None:
+    """Write an end into the event file and the run.json of a run that nobody trains any more."""
+    from nnexp.events import end_for  # takes a while, and is rarely needed here
+
     item.run.lock()
     try:
         steps = last_step(item.run.path / "metrics.csv")
-        item.run.write(**facts, steps=steps, ended=now())
+        reason = facts.get("error", {}).get("message", "")
+        end_for(item.run.path, item.job.flat(), status, steps, reason)
+        item.run.write(status=status, **facts, steps=steps, ended=now())
     finally:
         item.run.unlock()
 

@@ -6,12 +6,16 @@ that is written of a run. It is linear, so here each byte's effect on it is look
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from nnexp.files import open_plain
 
 POLYNOMIAL = 0x82F63B78  # of Castagnoli, bits reversed
 MASK = 0xA282EAD8  # added by the format, for a checksum of data that holds checksums is weak
@@ -25,6 +29,20 @@ def frame(records: Sequence[bytes]) -> bytes:
     lengths = [struct.pack("<Q", len(record)) for record in records]
     parts = zip(lengths, _checksums(lengths), records, _checksums(records), strict=True)
     return b"".join([piece for part in parts for piece in part])
+
+
+def cut_to_whole(path: Path) -> int:
+    """Cut off a record that a kill has torn; gives the size then."""
+    with open_plain(path) as file:
+        total, end = file.seek(0, os.SEEK_END), 0
+        while True:
+            file.seek(end)
+            head = file.read(8)
+            next_end = end + 16 + struct.unpack("<Q", head)[0] if len(head) == 8 else total + 1
+            if next_end > total:
+                file.truncate(end)
+                return end
+            end = next_end
 
 
 def _checksums(records: Sequence[bytes]) -> list[bytes]:

@@ -159,7 +159,8 @@ class Writer:
 
     def _end(self, *, status: str, **facts: Any) -> None:
         self.close()
-        self.events.session_end(status, self.lane.step, (facts.get("error") or {}).get("message", ""))
+        reason = (facts.get("error") or {}).get("message", "")
+        self.events.session_end(status, self.lane.step, reason, facts.get("metrics", {}))
         self.flush()
         self._ending = {"status": status, "ended": now(), **facts}
 

@@ -17,7 +17,7 @@ from tensorboard.plugins.hparams.backend_context import Context
 from tensorboard.plugins.hparams.list_session_groups import Handler
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from nnexp.events import Events
+from nnexp.events import Events, end_for
 from nnexp.metrics import read_rows
 
 
@@ -80,7 +80,7 @@ def test_a_run_shows_its_true_status_real_metrics_and_few_points(train, override
     tags = accumulator.Tags()["scalars"]
     assert not [tag for tag in tags if "hp_metric" in tag]
     rows = dict(read_rows(run.path / "metrics.csv"))
-    for tag in tags:
+    for tag in (tag for tag in tags if not tag.startswith("Final/")):
         points = accumulator.Scalars(tag)
         assert 1 <= len(points) <= 500
         assert all(p.value == pytest.approx(rows[p.step][tag], rel=1e-6, nan_ok=True) for p in points)
@@ -90,11 +90,33 @@ def test_a_finished_run_has_every_column_as_a_tag(train) -> None:
     run = train("dataset=moons", "model=mlp", "trainer.max_steps=300")
     columns = (run.path / "metrics.csv").read_text().splitlines()[0].split(",")[1:]
     accumulator = read(run.path)
-    assert set(accumulator.Tags()["scalars"]) == set(columns)
+    final = run.read()["metrics"]
+    assert set(accumulator.Tags()["scalars"]) == {*columns, *(f"Final/{name}" for name in final)}
+    for name, value in final.items():
+        assert accumulator.Scalars(f"Final/{name}")[-1].value == pytest.approx(value)
     assert accumulator.Scalars("test/accuracy")[-1].value == pytest.approx(run.read()["metrics"]["test/accuracy"])
     steps = [p.step for p in accumulator.Scalars("train/loss")]
     assert (steps[0], steps[-1]) == (1, 300)
     assert [p.step for p in accumulator.Scalars("val/loss")] == [0, 100, 200, 300]
+
+
+def test_an_end_is_added_to_a_torn_file_or_to_a_new_one(tmp_path: Path) -> None:
+    torn, new = tmp_path / "torn", tmp_path / "new"
+    for folder in (torn, new):
+        folder.mkdir()
+    events = Events(torn)
+    events.session_start({"model": "mlp"}, 0.0)
+    events.scalars([(1, {"train/loss": 0.5}), (2, {"train/loss": 0.25})])
+    events.flush()
+    events.path.write_bytes(events.path.read_bytes()[:-5])
+    for folder in (torn, new):
+        end_for(folder, {"model": "mlp"}, "failed", 1, "killed")
+        assert len(list(folder.glob("events*"))) == 1
+        start = hparams(folder, metadata.SESSION_START_INFO_TAG).session_start_info
+        assert start.hparams["model"].string_value == "mlp"
+        end = hparams(folder, metadata.SESSION_END_INFO_TAG).session_end_info
+        assert end.status == Status.Value("STATUS_FAILURE")
+    assert [p.step for p in read(torn).Scalars("train/loss")] == [1]
 
 
 def session_groups(folder: Path) -> tuple[set[str], list]:

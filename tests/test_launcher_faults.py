@@ -6,6 +6,10 @@ import csv
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import metadata
+from tensorboard.plugins.hparams.api_pb2 import Status
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from nnexp.command import Command
 from nnexp.launcher import launch
@@ -40,6 +44,20 @@ def stamps(planned: list[Planned]) -> list[dict[str, int]]:
     return [{path.name: path.stat().st_mtime_ns for path in item.run.path.iterdir()} for item in planned]
 
 
+def shown(folder: Path) -> tuple[str, str, float]:
+    """What TensorBoard has of a run: its own status, our word in the text, the job's fault."""
+    read = EventAccumulator(str(folder))
+    read.Reload()
+    start, end = (
+        HParamsPluginData.FromString(read.summary_metadata[tag].plugin_data.content)
+        for tag in (metadata.SESSION_START_INFO_TAG, metadata.SESSION_END_INFO_TAG)
+    )
+    (text,) = read.Tensors("status")
+    word = text.tensor_proto.string_val[0].decode().split("**")[1]
+    fault = start.session_start_info.hparams["model.fault"].number_value
+    return Status.Name(end.session_end_info.status), word, fault
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("stack", ["true", "false"])
 def test_each_fault_costs_its_own_run_and_is_told(sweep, capsys, tmp_path: Path, workers: int, stack: str) -> None:
@@ -49,6 +67,7 @@ def test_each_fault_costs_its_own_run_and_is_told(sweep, capsys, tmp_path: Path,
         status, why = WHY.get(number, ("finished", ""))
         facts = item.run.read()
         assert facts["status"] == status, number
+        assert shown(item.run.path) == ("STATUS_SUCCESS" if status == "finished" else "STATUS_FAILURE", status, number)
         if why:
             assert facts["error"]["message"].startswith(why)
             assert (item.run.path / "error.txt").read_text().startswith(why)

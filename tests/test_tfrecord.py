@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import random
+from pathlib import Path
 
 import pytest
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from nnexp.tfrecord import crc32c, frame
+from nnexp.tfrecord import crc32c, cut_to_whole, frame
 
 VECTORS = [
     (b"123456789", 0xE3069283),  # the check value of CRC-32C
@@ -35,3 +36,13 @@ def test_many_at_once_are_what_they_are_one_by_one(lengths: list[int]) -> None:
     for record in records:
         writer.write(record)
     assert frame(records) == expected.getvalue()
+
+
+def test_of_a_file_that_a_kill_tore_anywhere_the_whole_records_are_kept(tmp_path: Path) -> None:
+    first, second = frame([b"first record"]), frame([b"and the second"])
+    path = tmp_path / "events"
+    for size in range(len(first + second) + 1):
+        path.write_bytes((first + second)[:size])
+        whole = first + second if size == len(first + second) else first if size >= len(first) else b""
+        assert cut_to_whole(path) == len(whole)
+        assert path.read_bytes() == whole
