@@ -16,7 +16,6 @@ import socket
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event
@@ -108,10 +107,10 @@ class Events:
         self._values(0, [summaries.layout(summaries.CHARTS)])
 
     def session_end(
-        self, status: str, step: int, reason: str = "", metrics: Mapping[str, float | None] = MappingProxyType({})
+        self, status: str, step: int, reason: str = "", metrics: Mapping[str, float | None] | None = None
     ) -> None:
         """How the run ended: final metrics, TensorBoard's own status, and ours with the reason as text."""
-        known = {f"{FINAL}/{name}": value for name, value in metrics.items() if value is not None}
+        known = {f"{FINAL}/{name}": value for name, value in (metrics or {}).items() if value is not None}
         if known:
             self.scalars([(step, known)])
         info = SessionEndInfo(status=STATUS[status], end_time_secs=time.time())

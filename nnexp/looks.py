@@ -65,7 +65,7 @@ def look_again(run: Run, lane: Lane, fingerprint: str, probing: Probing) -> None
     looks = Looks(run, probing)
     events = new_events(run.path, lane, began, Points(lane), replayed=True)
     notes = looks.look(lane, events, is_end=True)
-    events.session_end("finished", lane.step)
+    events.session_end("finished", lane.step, metrics=facts.get("metrics"))
     events.flush()
     before = {name: facts.get(name, {}) for name in ("probes", "probing")}
     merged = {name: before[name] | own for name, own in looks.facts().items()}

@@ -31,7 +31,7 @@ from nnexp.sweeper import compose_jobs
 
 CHROMIUM = shutil.which("chromium")
 IS_CI = os.environ.get("CI") == "true"  # there, a browser that is missing is a failure
-SECONDS = 10
+SECONDS = 20
 MOONS = ("dataset=moons", "trainer.max_steps=40", "trainer.eval_every=10", "probe=[gradient_norm]")
 
 try:

@@ -26,11 +26,11 @@ def test_a_sweep_is_told_in_one_line(tasks, capsys) -> None:
     tally.count(tasks[0].cohort[0], {"status": "finished", "metrics": {"val/loss": 0.5, "val/accuracy": 0.9}})
     tally.over(tasks.pop(0))
     tally.step(tasks.pop(0), 2000)
-    assert tally.line == "1/4 done, 0 failed, 3 left, 50 s to go, best val/accuracy 0.9 (default)"
+    assert tally.line == "1/4 done, 0 failed, 3 left, 50 s to go, best val/accuracy 0.9 (seed=0)"
     tally.count(tasks[0].cohort[0], {"status": "finished", "metrics": {"val/accuracy": 0.8}})
     tally.count(tasks[1].cohort[0], {"status": "diverged", "metrics": {"val/accuracy": 1.0}})
     assert tally.line.startswith("2/4 done, 0 failed, 1 diverged, 1 left")
-    assert tally.line.endswith("best val/accuracy 0.9 (default)")
+    assert tally.line.endswith("best val/accuracy 0.9 (seed=0)")
     tally.show()
     assert capsys.readouterr().err == ""
     tally._next_line = 0.0
