@@ -6,7 +6,7 @@ import itertools
 import warnings
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 
@@ -23,7 +23,7 @@ from nnexp.looks import look_again
 from nnexp.memory import freed_memory_kept
 from nnexp.metrics import Rows
 from nnexp.plan import Cohort, Planned
-from nnexp.probing import Probing
+from nnexp.probing import Own, Probing
 from nnexp.progress import Watch
 from nnexp.registry import Registry
 from nnexp.stop import Stop
@@ -110,7 +110,11 @@ class Fit:
         return fresh
 
     def _probing(self, job: Job, *, is_reopened: bool = False) -> Probing:
-        return Probing(job, self.registry, self._unwarned, lambda: self.stop.requested, is_reopened=is_reopened)
+        return Probing(job, self.registry, self._own, lambda: self.stop.requested, is_reopened=is_reopened)
+
+    @cached_property
+    def _own(self) -> Own:
+        return Own(self._unwarned)
 
     def _unwarned(self, job: Job) -> Lane:
         """A lane of a job of which one was built before, and its warnings told."""

@@ -33,6 +33,7 @@ class Looks:
         return [text for sight in sights if (text := self._keep(sight, events))]
 
     def _keep(self, sight: Sight, events: Events) -> str:
+        began = time.perf_counter()
         try:
             if sight.error is None:
                 record = self.figures.save(sight, self.probing.made_by(sight.choice))
@@ -41,6 +42,7 @@ class Looks:
                 self.last |= {f"{sight.choice.name}/{name}": value for name, value in scalars.items()}
         except (NnexpError, OSError) as error:
             sight.error = error
+        self.probing.seconds["drawing"] += time.perf_counter() - began  # to write pictures is most of it
         return sight.told() if sight.error is not None else ""
 
     def facts(self) -> dict[str, Any]:

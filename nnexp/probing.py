@@ -11,9 +11,10 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
+import torch
 from torch import nn
 
 from nnexp.config import Choice, Job, Settings
@@ -22,9 +23,8 @@ from nnexp.errors import cut
 from nnexp.fingerprint import made_by
 from nnexp.lane import Lane
 from nnexp.registry import Registry
-from nnexp.seeding import derive, generator, seeded
+from nnexp.seeding import derive, generator, seed_all
 from nnexp.seen import Seen, plain
-from nnexp.tensors import fixed_tensors
 from nnexp.undisturbed import undisturbed
 from nnexp.view import View
 
@@ -88,16 +88,16 @@ class Probing:
 
     Args:
         job: of the lane.
-        build: makes a lane of a job, at step 0.
+        own: has lanes for them.
         is_hard: asked where a probe raises KeyboardInterrupt, whether a user means it.
         is_reopened: whether the lane is a run that had ended, of which nothing but the weights is known.
     """
 
     def __init__(
-        self, job: Job, registry: Registry, build: Build, is_hard: Callable[[], bool], *, is_reopened: bool = False
+        self, job: Job, registry: Registry, own: Own, is_hard: Callable[[], bool], *, is_reopened: bool = False
     ) -> None:
         self.is_reopened = is_reopened
-        self.job, self.registry, self.build, self.is_hard = job, registry, build, is_hard
+        self.job, self.registry, self.own, self.is_hard = job, registry, own, is_hard
         self.left = list(job.probes)
         self.seconds = {"computing": 0.0, "drawing": 0.0}
         self.num_drawn = 0
@@ -115,9 +115,10 @@ class Probing:
     def look(self, lane: Lane, *, is_end: bool) -> Iterator[Sight]:
         """What the probes see that are due. One that does not fit, or raises, is not asked again."""
         due = [c for c in self.left if is_end or lane.step in moments(c.values["every"], lane.trainer.max_steps)]
-        own = Own(lane, self.build)
+        if due:
+            self.own.look_at(lane)
         for choice in due:
-            sight = self._look(choice, own)
+            sight = self._look(choice, lane)
             is_drawn = is_end or lane.step in pictured(choice.values["every"], lane.trainer.max_steps)
             if sight.seen is not None and is_drawn:
                 self._draw(sight)
@@ -125,17 +126,17 @@ class Probing:
             if sight.seen is None or sight.error:  # also one that could not be kept
                 self.left.remove(choice)
 
-    def _look(self, choice: Choice, own: Own) -> Sight:
-        sight, began = Sight(choice, own.lane.step), time.perf_counter()
-        stream = f"probe/{choice.name}/{own.lane.step}"
+    def _look(self, choice: Choice, lane: Lane) -> Sight:
+        sight, began = Sight(choice, lane.step), time.perf_counter()
+        seed, stream = lane.job.model.seed, f"probe/{choice.name}/{lane.step}"
         try:
-            with undisturbed(), seeded(derive(own.lane.job.model.seed, stream)):
+            with undisturbed():
+                seed_all(derive(seed, stream))
                 if choice.name not in self._made:
                     self._made[choice.name] = self.registry.get("probe", choice.name).load()(**choice.values)
-                lane = own.fresh()
-                with lane.arithmetic():
-                    draws = generator(own.lane.job.model.seed, stream)
-                    view = View(lane, draws, own.exact, is_reopened=self.is_reopened)
+                fresh = self.own.fresh()
+                with fresh.arithmetic():
+                    view = View(fresh, generator(seed, stream), self.own.exact, is_reopened=self.is_reopened)
                     sight.seen = self._made[choice.name](view)
                 for name, picture in sight.seen.pictures.items() if sight.seen else ():
                     sight.numbers[name] = plain(picture.numbers)
@@ -162,40 +163,50 @@ class Probing:
 
 
 class Own:
-    """The lanes that the probes of one moment are given, each as the lane in training is now."""
+    """The lanes that probes are given, as the lane in training is now, kept from look to look while that is the same.
 
-    def __init__(self, lane: Lane, build: Build) -> None:
-        self.lane, self.build = lane, build
+    Args:
+        build: makes a lane of a job, at step 0.
+    """
+
+    def __init__(self, build: Build) -> None:
+        self.build = build
+        self.lane: Lane | None = None
+        self._state: dict[str, Any] = {}
         self._known: dict[Settings, tuple[Lane, Any]] = {}
 
-    @cached_property
-    def _state(self) -> dict[str, Any]:
-        return self.lane.state()
+    def look_at(self, lane: Lane) -> Own:
+        """Take over what a lane is now."""
+        if self.lane is not lane:
+            self._known.clear()
+        self.lane, self._state = lane, lane.state()
+        return self
+
+    @property
+    def _job(self) -> Job:
+        assert self.lane is not None
+        return self.lane.job
 
     def _made(self, job: Job) -> Lane:
         """A lane without traces of a probe, built anew only where one left any: to restore it costs less."""
-        key = job.settings
-        lane, traces = self._known.get(key, (None, None))
+        lane, traces = self._known.get(job.settings, (None, None))
         if lane is None or traces != traces_on(lane.module):
             lane = self.build(job)
-            self._known[key] = lane, traces_on(lane.module)
+            self._known[job.settings] = lane, traces_on(lane.module)
         return lane
 
     def fresh(self) -> Lane:
         """In the job's own precision."""
-        lane = self._made(self.lane.job)
+        lane = self._made(self._job)
         lane.restore(self._state)
         return lane
 
     def exact(self) -> Lane:
-        """In 64 bits; of the state only what the model is."""
-        settings = replace(self.lane.job.settings, device="cpu", precision=64)
-        lane = self._made(replace(self.lane.job, settings=settings))
-        lane.step = self.lane.step
-        lane.weights.set(self.lane.weights.vector)
-        theirs = dict(fixed_tensors(self.lane.module))
-        for name, mine in fixed_tensors(lane.module):
-            mine.copy_(theirs[name])
+        """In 64 bits, on the CPU; of the state only what the model is."""
+        lane = self._made(replace(self._job, settings=replace(self._job.settings, device="cpu", precision=64)))
+        lane.step = self._state["step"]
+        with torch.no_grad():
+            lane.module.load_state_dict(self._state["weights"])
         return lane
 
 

@@ -66,12 +66,15 @@ def _go_on(crc: np.uint32, rest: bytes) -> np.uint32:
 
     What a register holds has the effect of the same bits in the next four bytes.
     """
-    register, effects, places = ~crc, _effects(BLOCK).ravel(), 256 * np.arange(BLOCK)
-    blocks = np.frombuffer(bytearray(rest), np.uint8).reshape(-1, BLOCK)
-    for block in blocks:
-        block[:4] ^= np.frombuffer(register.astype("<u4").tobytes(), np.uint8)
-        register = np.bitwise_xor.reduce(effects.take(block + places))
-    return ~register
+    effects = _effects(BLOCK)
+    first = effects[:4].tolist()
+    blocks = np.frombuffer(rest, np.uint8).reshape(-1, BLOCK)
+    own = np.bitwise_xor.reduce(effects.ravel().take(blocks + 256 * np.arange(BLOCK)), axis=1)
+    register = ~int(crc) & 0xFFFFFFFF
+    for effect in own.tolist():
+        low, high = register & 0xFFFF, register >> 16
+        register = effect ^ first[0][low & 255] ^ first[1][low >> 8] ^ first[2][high & 255] ^ first[3][high >> 8]
+    return np.uint32(~register & 0xFFFFFFFF)
 
 
 def _at_once(records: Sequence[bytes]) -> Words:

@@ -77,7 +77,7 @@ def view_of(make_lane: Callable[..., Lane], registry: Registry) -> Callable[...,
         datasets = Datasets()
         lane = make_lane(*overrides, plugins=plugins, datasets=datasets)
         lane.advance(step)
-        own = Own(lane, lambda job: Lane(job, plugins, torch.device("cpu"), lambda: False, datasets))
+        own = Own(lambda job: Lane(job, plugins, torch.device("cpu"), lambda: False, datasets)).look_at(lane)
         return View(own.fresh(), generator(0, "probe"), own.exact)
 
     return look

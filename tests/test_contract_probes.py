@@ -20,7 +20,7 @@ from nnexp.datasets import Datasets
 from nnexp.drawing import draw, figure_of
 from nnexp.figures import Figures
 from nnexp.lane import Lane
-from nnexp.probing import Probing
+from nnexp.probing import Own, Probing
 from nnexp.registry import discover
 from nnexp.sweeper import compose_jobs
 
@@ -53,7 +53,7 @@ def looked(pair: tuple[str, ...], step: int) -> tuple[Lane, str, list]:
     lane = build(job_of(f"dataset={dataset}", f"model={model}", *more))
     lane.advance(step)
     before = digest([lane.state(), lane.splits])
-    sights = [*Probing(lane.job, REGISTRY, build, lambda: True).look(lane, is_end=True)]
+    sights = [*Probing(lane.job, REGISTRY, Own(build), lambda: True).look(lane, is_end=True)]
     return lane, before, sights
 
 

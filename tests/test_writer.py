@@ -15,7 +15,7 @@ from nnexp.checkpoint import LAST, load
 from nnexp.create import create_all
 from nnexp.errors import Diverged
 from nnexp.metrics import WAITING_BYTES, Rows, read_rows
-from nnexp.probing import Probing
+from nnexp.probing import Own, Probing
 from nnexp.record import Run
 from nnexp.registry import Registry
 from nnexp.writer import Writer, seal
@@ -25,7 +25,7 @@ FINAL = {"train/loss": 0.1, "val/loss": 0.2, "test/loss": 0.3}
 
 def unprobed(lane) -> Probing:
     """Of a job without probes, which builds nothing."""
-    return Probing(lane.job, Registry([]), lambda job: lane, lambda: False)
+    return Probing(lane.job, Registry([]), Own(lambda job: lane), lambda: False)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ JOBS = 64  # of a sweep that the bars are for
 LIGHTNING = 3.0  # a sweep beats Lightning by so many times what it must beat bare loops by
 DOUBLING = 1.05  # of cost per unit, where the number of units is doubled
 PLANNING = 10.0  # times faster than Hydra composes the same jobs
-PROBES = 1.10  # a run with all probes, less what drawing takes, in times of the same without
+PROBES = 0.10  # what all probes compute, in parts of the training of the same run without
 PICTURE = 200.0  # milliseconds to draw one
 START = 1.25  # to the first update, in times of importing Lightning; help, in times of importing Hydra
 
