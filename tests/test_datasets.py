@@ -11,8 +11,11 @@ def test_lanes_with_the_same_data_share_them_and_others_do_not(make_lane) -> Non
     datasets, small = Datasets(), ["dataset=moons", "model=mlp"]
     first = make_lane(*small, datasets=datasets)
     assert make_lane(*small, "seed=1", "model.hidden_size=3", datasets=datasets).splits is first.splits
-    for other in ("dataset.seed=1", "dataset.noise=0.3", "precision=64"):
+    for other in ("dataset.seed=1", "dataset.noise=0.3"):
         assert make_lane(*small, other, datasets=datasets).dataset is not first.dataset
+    exact = make_lane(*small, "precision=64", datasets=datasets)
+    assert exact.dataset is first.dataset
+    assert exact.splits["train"][0].dtype == torch.float64
     alone = make_lane(*small)
     assert alone.dataset is not first.dataset
     assert torch.equal(alone.splits["train"][0], first.splits["train"][0])

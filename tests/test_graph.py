@@ -102,7 +102,7 @@ def test_memory_that_is_written_is_neither_shared_nor_kept():
         assert function(x).tolist() == [0, 6, 0]
 
 
-@pytest.mark.parametrize("factory", [torch.ones_like, torch.zeros_like], ids=str)
+@pytest.mark.parametrize("factory", [torch.ones_like, torch.zeros_like], ids=["ones", "zeros"])
 def test_small_constants_are_kept_and_large_ones_are_made_at_each_step(factory):
     for size, kept in ((MOST_KEPT, True), (MOST_KEPT + 1, False)):
         x = torch.randn(size)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-TRAIN = "from nnexp.cli import main; assert main(['trainer.max_steps=1']) == 0; "
+TRAIN = "from nnexp.cli import main; assert main(['trainer.max_steps=1', 'probe=[]']) == 0; "
 KEPT = "import gc; from nnexp.heap import kept; "
 
 

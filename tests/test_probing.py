@@ -138,7 +138,7 @@ def test_a_rude_probe_changes_nothing_and_what_goes_wrong_in_it_costs_what_it_wo
     facts = run.read()
     assert facts["status"] == "finished"
     assert (run.path / "figures" / "gradient_norm-0000012.json").exists()
-    reasons = {"raise": "step 1 on: ValueError: a fault", "exit": "step 0 on: SystemExit: 3", "draw": "KeyError: 'y'"}
+    reasons = {"raise": "step 10 on: ValueError: a fault", "exit": "step 0 on: SystemExit: 3", "draw": "KeyError: 'y'"}
     reasons["name"] = "'' is no name"
     assert [reasons[fault] in note and "probe 'rude'" in note for note in facts["notes"]] == ([True] if fault else [])
     assert facts["probes"].get("rude/weight") == (0.0 if fault in ("", "raise") else None)

@@ -14,7 +14,7 @@ import pytest
 
 from nnexp.stop import Stop
 
-JOB = ["dataset=moons", "model=mlp", "trainer.max_steps=12000", "checkpoint_every=500"]
+JOB = ["dataset=moons", "model=mlp", "trainer.max_steps=12000", "checkpoint_every=500", "probe=null"]
 
 
 def start(folder: Path) -> subprocess.Popen[str]:

@@ -80,7 +80,7 @@ def test_of_a_filter_that_looks_at_its_centre_alone_the_formula_does_not_tell(ma
     lane = make_lane("dataset=edges", "model=cnn", "model.channels=[4]")
     with torch.no_grad():
         lane.module.layers[0].weight *= torch.eye(9)[4].view(3, 3)
-    own = Own(lane, lambda job: Lane(job, registry, torch.device("cpu"), lambda: False))
+    own = Own(lambda job: Lane(job, registry, torch.device("cpu"), lambda: False)).look_at(lane)
     seen, _ = _seen(registry, View(own.fresh(), generator(0, "probe"), own.exact))
     assert (_in_order(seen, "measured"), _in_order(seen, "formula")) == ([1.0], [3.0])
     assert _in_order(seen, "effective") == [pytest.approx(1)]
