@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from nnexp.config import parameters_of
+from nnexp.config import PROBE, parameters_of
 from nnexp.errors import ConfigError, hint
 from nnexp.registry import KINDS, Plugin, Registry, discover
 from nnexp.table import align
@@ -15,19 +15,25 @@ from nnexp.tell import answer, tell
 def listing(registry: Registry) -> str:
     """One line for each plugin, and one for each file that cannot be used."""
     plugins = [registry.get(kind, name) for kind in KINDS for name in registry.names(kind)]
-    lines = [align([["choice", "what it is"], *([f"{p.kind}={p.name}", p.summary] for p in plugins)])]
+    lines = [align([["choice", "what it is"], *([choice_of(p), p.summary] for p in plugins)])]
     lines += [f"{b.kind}={b.name}: cannot be used: {b.reason}" for b in registry.broken.values()]
     return "\n".join(lines)
+
+
+def choice_of(plugin: Plugin) -> str:
+    """How a plugin is chosen; there may be several probes."""
+    return f"{plugin.kind}=[{plugin.name}]" if plugin.kind == PROBE else f"{plugin.kind}={plugin.name}"
 
 
 def details(plugin: Plugin) -> str:
     """A plugin's documentation and its keys."""
     rows = [["key", "default", "allowed", "meaning"]]
+    place = f"{plugin.kind}.{plugin.name}" if plugin.kind == PROBE else plugin.kind
     for name, parameter in parameters_of(plugin).items():
         default = "null" if parameter.default is None else str(parameter.default)
         allowed = f"{parameter.allowed}; per lane" if parameter.per_lane or name == "seed" else parameter.allowed
-        rows.append([f"{plugin.kind}.{name}", default, allowed, parameter.help])
-    head = f"{plugin.kind}={plugin.name}  ({plugin.path})"
+        rows.append([f"{place}.{name}", default, allowed, parameter.help])
+    head = f"{choice_of(plugin)}  ({plugin.path})"
     return "\n".join([head, "", plugin.source_doc.strip(), "", plugin.summary, "", align(rows)])
 
 

@@ -204,6 +204,16 @@ class Probe:
     It is made once for a run, and called at its steps with a `nnexp.view.View` of one lane: its own copy of the model
     and of all that training goes on from, so that nothing it does is felt by training.
 
+        @probe
+        @dataclass(kw_only=True)
+        class Weight(Probe):
+            def __call__(self, view: View) -> Seen:
+                norm = view.weights.vector.norm().item()
+                return Seen({"norm": norm}, {"norm": Picture("Norm of the weights", {"norm": [norm]}, draw)})
+
+        def draw(figure, numbers):
+            nnexp.charts.dots(figure.subplots(), ["all"], {"norm": numbers["norm"]}, "norm")
+
     Args:
         every: updates between two looks; log looks at steps 0, 10, 100, 1000 and so on, ends at the first and the
             last alone. All look at the last step. Of each picture at most ten are drawn.

@@ -29,7 +29,7 @@ def test_each_plugin_has_one_line_with_what_it_is(show, registry):
     assert (code, err) == (0, "")
     lines = [line for line in out.splitlines() if "=" in line.split(maxsplit=1)[0]]
     found = [registry.get(kind, name) for kind in KINDS for name in registry.names(kind)]
-    assert [line.split(maxsplit=1)[0] for line in lines] == [f"{p.kind}={p.name}" for p in found]
+    assert [line.split(maxsplit=1)[0] for line in lines] == [plugins.choice_of(p) for p in found]
     assert all(line.endswith(p.summary) for line, p in zip(lines, found, strict=True))
 
 

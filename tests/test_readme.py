@@ -100,6 +100,16 @@ def test_the_plugin_of_the_readme_is_listed_and_trained_beside_a_broken_one(tmp_
     assert "finished: 50 steps" in training.stdout
 
 
+def test_the_table_of_probes_has_all_that_come_with_the_project_and_what_they_say_of_themselves(registry) -> None:
+    table = README.partition("<!-- probes -->\n")[2].partition("<!-- end of probes -->")[0]
+    own = [
+        registry.get("probe", path.stem)
+        for path in sorted((Path(__file__).parent.parent / "plugins/probe").glob("*.py"))
+    ]
+    rows = [f"| `{probe.name}` | {probe.summary} |" for probe in own]
+    assert table.splitlines() == ["| probe | what it shows |", "| --- | --- |", *rows]
+
+
 def test_the_table_of_pairs_has_a_figure_for_each_and_strikes_out_only_what_the_text_explains() -> None:
     lines = README.partition("<!-- pairs -->\n")[2].partition("<!-- end of pairs -->")[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
