@@ -17,7 +17,7 @@ from nnexp.datasets import Datasets
 from nnexp.errors import NnexpError
 from nnexp.events import end_for
 from nnexp.lane import Lane
-from nnexp.lightning import LightningEnvironment, pl
+from nnexp.lightning import make_trainer
 from nnexp.logs import logging, turn
 from nnexp.looks import look_again
 from nnexp.memory import freed_memory_kept
@@ -172,7 +172,7 @@ class Fit:
         try:
             runs = [writer.run for writer in part.writers]
             with turn(runs), freed_memory_kept() if len(part.writers) > 1 else nullcontext():
-                _trainer(device, settings.precision).fit(module, itertools.repeat(0))
+                make_trainer(device, settings.precision).fit(module, itertools.repeat(0))
         except BaseException as error:
             module.error = error
         live = list(module.writers.values())
@@ -235,19 +235,3 @@ def torch_device(name: str) -> torch.device:
     if not found[name]:
         raise NnexpError(f"device={name}: there is none on this machine. Use device=cpu, or device=auto.")
     return torch.device(name)
-
-
-def _trainer(device: torch.device, precision: int | str) -> pl.Trainer:
-    return pl.Trainer(
-        accelerator={"cuda": "gpu"}.get(device.type, device.type),
-        devices=1,
-        precision="64-true" if precision == 64 else "32-true",
-        max_epochs=1,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        use_distributed_sampler=False,
-        plugins=[LightningEnvironment()],  # one process, also inside a Slurm job of many tasks
-    )

@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from lightning_utilities.core.imports import RequirementCache
 
-__all__ = ["LightningEnvironment", "pl"]
+__all__ = ["make_trainer", "pl"]
 
 
 @contextmanager
@@ -30,3 +31,20 @@ def unplotted() -> Iterator[None]:
 with unplotted():
     import pytorch_lightning as pl
     from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+
+
+def make_trainer(device: torch.device, precision: int | str) -> pl.Trainer:
+    """One that trains one epoch, and does nothing else of all that it could."""
+    return pl.Trainer(
+        accelerator={"cuda": "gpu"}.get(device.type, device.type),
+        devices=1,
+        precision="64-true" if precision == 64 else "32-true",
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        plugins=[LightningEnvironment()],  # one process, also inside a Slurm job of many tasks
+    )

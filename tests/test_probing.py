@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from contract.stopping import StopAfter
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from nnexp.launcher import launch
@@ -174,18 +175,7 @@ def test_an_interrupted_run_ends_with_the_figures_and_events_of_one_that_was_not
     overrides += ["probe.gradient_norm.every=20", "checkpoint_every=7"]
     whole = train(*overrides, runs="whole")
 
-    class Soon(Stop):
-        left = 34
-
-        @property
-        def requested(self) -> bool:
-            self.left -= 1
-            return self.left < 0
-
-        @requested.setter
-        def requested(self, _value: bool) -> None: ...
-
-    cut = train(*overrides, stop=Soon())
+    cut = train(*overrides, stop=StopAfter(34))
     assert cut.status == "interrupted"
     assert (cut.path / "figures" / "gradient_norm-0000020.json").exists()
     assert train(*overrides).status == "finished"

@@ -28,13 +28,11 @@ REST = Node("more", "NotShown")
 @probe
 @dataclass(kw_only=True)
 class Graph(Probe):
-    """What the model computes from what: the graph of one forward pass, at the first look alone."""
+    """What the model computes from what: the graph of one forward pass; TensorBoard shows that of the first look."""
 
     every: Annotated[int, Range(min=1)] | Literal["log", "ends"] = "ends"
 
     def __call__(self, view: View) -> Seen:
-        if view.step:
-            return Seen()
         x, _, *lengths = view.rows("val", ROWS)
         operations, output = operations_of(view.module, x, *lengths)
         builder = _Builder(view.module, dict(zip(("x", "lengths"), (x, *lengths), strict=False)))
