@@ -17,7 +17,7 @@ from hydra.core.plugins import Plugins
 from hydra.errors import MissingConfigException
 
 from nnexp.command import command_schema, nested, take_command
-from nnexp.config import GROUPS, PROBE, parameters_of, settings_schema
+from nnexp.config import ALL, DEFAULT, GROUPS, PROBE, parameters_of, settings_schema
 from nnexp.configfile import ConfigFile, one_line, plain_values
 from nnexp.errors import ConfigError, cut, hint
 from nnexp.registry import KINDS, Registry, conf_dir
@@ -47,6 +47,8 @@ def store_schemas(registry: Registry) -> None:
                 store.store(name, values, group=kind, package=f"{kind}.{name}")
             else:
                 store.store(name, {"name": name} | values, group=kind)
+    for name in (ALL, DEFAULT):
+        store.store(name, {}, group=PROBE, package=f"{PROBE}.{name}")
     settings = {key: parameter.default for key, parameter in settings_schema().items()}
     store.store("settings", settings | nested(command_schema()))
 
@@ -128,7 +130,7 @@ class Composer:
     def _explain(self, error: MissingConfigException, where: str) -> None:
         """Raise a ConfigError with the nearest name where a file chooses what there is not."""
         group, _, name = (error.missing_cfg_file or "").rpartition("/")
-        if group in GROUPS:
+        if group in (*GROUPS, PROBE):
             try:
                 self.check_choice(group, name)
             except ConfigError as reason:

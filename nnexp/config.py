@@ -16,6 +16,7 @@ from nnexp.schema import Option, Parameter
 from nnexp.spec import Range
 
 PROBE = "probe"
+ALL, DEFAULT = "all", "default"  # in place of a probe's name: every one there is; what a command has that chooses none
 GROUPS = (*PARTS, "experiment")  # what is chosen by name, one of each
 SEED_OPTION = Option(int, range=Range(min=0))
 DATA_SEED = Parameter("seed", (SEED_OPTION,), 0, per_lane=True, help="what the data are")
@@ -145,6 +146,9 @@ def unknown_key(key: str, plugins: dict[str, Plugin], registry: Registry) -> Con
     kind, _, name = key.partition(".")
     if kind == PROBE:
         kind, _, name = key.rpartition(".")
+        if key in plugins:
+            own = ", ".join(f"{key}.{name}" for name in plugins[key].parameters)
+            return ConfigError(f"{key} holds the keys of a probe, and takes no value. Give one of {own}.")
         if kind not in plugins:
             asked, chosen_ones = key.split(".")[1], ", ".join(k.partition(".")[2] for k in plugins if PROBE in k)
             registry.get(PROBE, asked)

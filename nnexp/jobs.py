@@ -11,7 +11,19 @@ from omegaconf import OmegaConf
 
 from nnexp.command import command_schema
 from nnexp.composer import Choices, Composer, config_errors
-from nnexp.config import GROUPS, PROBE, Job, chosen, known_keys, make_job, parameters_of, shown, unknown_key
+from nnexp.config import (
+    ALL,
+    DEFAULT,
+    GROUPS,
+    PROBE,
+    Job,
+    chosen,
+    known_keys,
+    make_job,
+    parameters_of,
+    shown,
+    unknown_key,
+)
 from nnexp.configfile import plain_values
 from nnexp.create import label
 from nnexp.errors import ConfigError
@@ -36,12 +48,15 @@ def plugins_of(point: Point, composer: Composer) -> dict[str, Plugin]:
 
 
 def _config(point: Point, composer: Composer) -> dict[str, Any]:
-    """What a combination of choices composes to, with the probes that the point names, if it names any."""
+    """What a combination of choices composes to, with the probes that the point names, or else the files."""
     config = composer.base(choices_of(point)).config
-    if PROBE not in point:
-        return config
     given = config.get(PROBE) or {}
-    return config | {PROBE: {name: given.get(name) or {} for name in point[PROBE]}}
+    if not isinstance(given, dict):
+        return config
+    names = dict.fromkeys(point.get(PROBE, given))
+    if ALL in names:
+        names |= dict.fromkeys(composer.registry.names(PROBE))
+    return config | {PROBE: {name: given.get(name) or {} for name in names if name not in (ALL, DEFAULT)}}
 
 
 def job_of(point: Point, composer: Composer, swept: frozenset[str]) -> Job:
@@ -85,8 +100,8 @@ def _node(config: dict[str, Any], group: str) -> dict[str, Any]:
 
 def _label(job: Job, composer: Composer, swept: frozenset[str]) -> str:
     """The swept keys, then what the job changes from its experiment's own defaults, as a directory name."""
-    choices: Choices = () if job.experiment == "default" else (("experiment", job.experiment),)
-    default = make_job(_apply(composer.base(choices).config, {}), composer.registry).flat()
+    point: Point = {} if job.experiment == "default" else {"experiment": job.experiment}
+    default = make_job(_apply(_config(point, composer), {}), composer.registry).flat()
     same = {kind for kind in PARTS if default[kind] == getattr(job, kind).name}
     changed = []
     for key, value in job.flat().items():

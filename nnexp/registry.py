@@ -28,6 +28,7 @@ BASES = {"trainer": ("Trainer", "its steps, batches and evaluation"), "probe": (
 RESERVED = ("name", "seed")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 WORDS = ("null", "true", "false", "nan", "inf")  # Hydra and YAML read another value where one of these is typed
+OF_PROBES = ("all", "default")  # stand for several
 PACKAGE = Path(__file__).parent
 
 
@@ -191,9 +192,11 @@ def parse(path: Path) -> ast.Module:
 
 def read_plugin(kind: str, path: Path) -> Plugin:
     """The plugin in one file. Raises PluginError with file and line where it does not keep the contract."""
-    if not NAME.fullmatch(path.stem) or path.stem.lower() in WORDS:
+    if not NAME.fullmatch(path.stem) or path.stem.lower() in (*WORDS, *(OF_PROBES if kind == "probe" else ())):
         reason = f"{path.name!a} cannot be typed as a name: begin with a letter, go on with letters, digits and _"
-        raise PluginError(f"{ascii(str(path))[1:-1]}:1: {reason}; {', '.join(WORDS)} are taken. Rename the file.")
+        raise PluginError(
+            f"{ascii(str(path))[1:-1]}:1: {reason}; {', '.join((*WORDS, *OF_PROBES))} are taken. Rename the file."
+        )
     tree = parse(path)
     try:
         return _described(kind, path, tree)

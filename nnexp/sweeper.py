@@ -16,7 +16,7 @@ from nnexp.axes import Axis, make_axes, sweep_axes
 from nnexp.command import Command, is_command_key, make_command
 from nnexp.composed import Composed
 from nnexp.composer import Choices, Composer
-from nnexp.config import PROBE, Job, known_keys
+from nnexp.config import DEFAULT, PROBE, Job, known_keys
 from nnexp.errors import ConfigError, cut
 from nnexp.jobs import as_typed, choices_of, job_of, plugins_of, values_of
 from nnexp.points import Point, points, repeated
@@ -71,7 +71,8 @@ def compose(
 
 def _one(axes: list[Axis], composer: Composer, probes: tuple[str, ...]) -> Composed:
     """The single job of a command without -m."""
-    if all(axis.key != PROBE for axis in axes) and not composer.base(_experiment(axes)).config.get(PROBE):
+    chosen_in_files = composer.base(_experiment(axes)).config.get(PROBE)
+    if all(axis.key != PROBE for axis in axes) and isinstance(chosen_in_files, dict) and DEFAULT in chosen_in_files:
         axes = [*axes, Axis(PROBE, (probes,))]
     given = [axis for axis in axes if is_command_key(axis.key)]
     for axis in given:

@@ -25,6 +25,7 @@ def test_they_are_chosen_by_a_list_by_one_name_or_not_at_all(registry) -> None:
     assert chosen(registry) == {}
     assert chosen(registry, TWO, "probe.filters.every=7")["filters"]["every"] == 7
     assert list(chosen(registry, "probe=[filters,filters]")) == ["filters"]
+    assert list(chosen(registry, "probe=all", "probe.filters.every=3")) == registry.names("probe")
 
 
 def test_a_single_job_has_those_it_is_given_where_neither_the_command_nor_a_file_chooses(
@@ -32,12 +33,19 @@ def test_a_single_job_has_those_it_is_given_where_neither_the_command_nor_a_file
 ) -> None:
     text = "# @package _global_\ndefaults:\n  - override /probe: [filters]\nprobe:\n  filters: {every: 9}\n"
     folder = str(write_config("experiment", "own", text))
+    write_config("experiment", "none", "# @package _global_\ndefaults:\n  - override /probe: []\n")
+    write_config("experiment", "values", "# @package _global_\nprobe: {sample: {every: 5}}\n")
+    write_config("experiment", "every", "# @package _global_\ndefaults:\n  - override /probe: [all]\n")
     given = {"probes": ("gradient_norm", "sample"), "searchpath": (folder,)}
     assert list(chosen(registry, **given)) == ["gradient_norm", "sample"]
     assert list(chosen(registry, "probe.sample.every=3", **given)) == ["gradient_norm", "sample"]
     assert chosen(registry, "experiment=own", **given) == {"filters": {"every": 9}}
     assert list(chosen(registry, "experiment=own", "probe=[]", **given)) == []
     assert chosen(registry, "experiment=own", TWO, **given)["filters"] == {"every": 9}
+    assert chosen(registry, "experiment=none", **given) == {}
+    valued = chosen(registry, "experiment=values", **given)
+    assert (list(valued), valued["sample"]["every"]) == (["gradient_norm", "sample"], 5)
+    assert list(chosen(registry, "experiment=every", **given)) == registry.names("probe")
     sweep = compose(["experiment=own,null", "seed=0,1"], registry, multirun=True, **given)
     assert [[choice.name for choice in job.probes] for job in sweep.jobs] == [["filters"]] * 2 + [[]] * 2
 
@@ -70,6 +78,7 @@ WRONG = {
     "probe=filters,sample": ["not swept", "probe=[NAME,NAME]"],
     "probe=filters probe.filters.every=1,2": ["not swept"],
     "probe=[[filters]]": ["probe="],
+    "probe=filters probe.filters=5": ["probe.filters holds the keys of a probe", "Give one of probe.filters.every"],
 }
 
 
@@ -81,6 +90,13 @@ def test_what_is_wrong_is_answered_in_one_line(registry, overrides: str, multiru
     message = str(caught.value)
     assert "\n" not in message
     assert all(part in message for part in WRONG[overrides]), message
+
+
+def test_a_file_that_names_one_there_is_not_is_told_the_nearest(registry, write_config) -> None:
+    text = "# @package _global_\ndefaults:\n  - override /probe: [filtres]\n"
+    folder = str(write_config("experiment", "bad", text))
+    with pytest.raises(ConfigError, match=r"experiment=bad: probe=filtres: .*Did you mean 'filters'"):
+        compose_jobs(["experiment=bad"], registry, searchpath=(folder,))
 
 
 @pytest.mark.parametrize(

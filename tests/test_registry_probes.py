@@ -34,6 +34,13 @@ def test_a_probe_has_its_own_keys_and_a_schedule(write_plugin, source: str, ever
     assert plugin.load()(every=3).every == 3
 
 
+@pytest.mark.parametrize("name", ["all", "default"])
+def test_a_name_that_stands_for_several_is_taken(write_plugin, name: str) -> None:
+    registry = Registry([write_plugin(name, PROBE, kind="probe").parent.parent])
+    (broken,) = registry.broken.values()
+    assert "are taken. Rename the file." in broken.reason
+
+
 WRONG = [
     ("no base", PROBE.replace("Mine(Probe)", "Mine"), r"a probe inherits its schedule: class ...\(nnexp.Probe\)"),
     ("no dataclass", PROBE.replace("@dataclass(kw_only=True)\n", ""), r"Add @dataclass\(kw_only=True\) under @probe"),
