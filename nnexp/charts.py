@@ -86,12 +86,28 @@ def dots(axes: Axes, names: Sequence[str], series: Mapping[str, Sequence[float |
             linestyle="none",
             label=label_of,
         )
-    axes.set_yticks(range(len(names)), [shortened(name) for name in names])
-    axes.set_ylim(len(names) - 0.5, -0.5)
+    _name_rows(axes, names)
     axes.locator_params(axis="x", nbins=5)  # with decimals, more would touch in a panel of half a picture
-    axes.grid(True)
     label(axes, xlabel, "")
     legend(axes, len(series))
+
+
+def bars(axes: Axes, names: Sequence[str], series: Mapping[str, Sequence[float | None]], xlabel: str) -> None:
+    """Bars from zero in a row for each name, from top to bottom, one beside the other for each series."""
+    thickness = 0.8 / len(series)
+    for number, (label_of, values) in enumerate(series.items()):
+        at = [place + (number - (len(series) - 1) / 2) * thickness for place in range(len(values))]
+        lengths = [value or 0.0 for value in values]
+        axes.barh(at, lengths, height=thickness, color=COLOURS[number % len(COLOURS)], label=label_of)
+    _name_rows(axes, names)
+    label(axes, xlabel, "")
+    legend(axes, len(series))
+
+
+def _name_rows(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_yticks(range(len(names)), [shortened(name) for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.grid(True)
 
 
 def ridges(
@@ -143,6 +159,13 @@ def points(axes: Axes, x: Sequence[float], y: Sequence[float], classes: Sequence
             label=name,
         )
     legend(axes, len(names))
+
+
+def widen(axes: Axes, least: float) -> None:
+    """Have the horizontal axis span so much at least, about its middle."""
+    low, high = axes.get_xlim()
+    margin = max(0.0, least - (high - low)) / 2
+    axes.set_xlim(low - margin, high + margin)
 
 
 def label(axes: Axes, xlabel: str, ylabel: str) -> None:

@@ -15,20 +15,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DPI = 150  # of PNG
+TITLE = 0.2  # inches that the second line of a title takes
 FORMATS: dict[str, dict[str, Any]] = {
     "png": {"dpi": DPI, "metadata": {"Software": None}},
     "svg": {"metadata": {"Date": None}},
 }
 
 
-def draw(picture: Picture, numbers: dict[str, Any], step: int) -> dict[str, bytes]:
+def draw(picture: Picture, numbers: dict[str, Any], whose: str) -> dict[str, bytes]:
     """A picture in each format, the same bytes for the same numbers; nothing global is changed.
 
     Args:
         numbers: the picture's own, as they are written.
+        whose: the model, data and step, below the title.
     """
     result = {}
-    with figure_of(picture, numbers, step) as figure:
+    with figure_of(picture, numbers, whose) as figure:
         for name, options in FORMATS.items():
             content = io.BytesIO()
             figure.savefig(content, format=name, **options)
@@ -38,15 +40,16 @@ def draw(picture: Picture, numbers: dict[str, Any], step: int) -> dict[str, byte
 
 
 @contextmanager
-def figure_of(picture: Picture, numbers: dict[str, Any], step: int) -> Iterator[Figure]:
+def figure_of(picture: Picture, numbers: dict[str, Any], whose: str) -> Iterator[Figure]:
     """The picture as a figure of the library, to be written within the block, where our style holds."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     with rc_context(_rules()):
-        figure = Figure(figsize=picture.size, layout="constrained")
+        width, height = picture.size
+        figure = Figure(figsize=(width, height + TITLE), layout="constrained")
         picture.draw(figure, numbers)
-        figure.suptitle(f"{picture.title}, step {step:,}")
+        figure.suptitle(f"{picture.title}\n{whose}")
         yield figure
 
 

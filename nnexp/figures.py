@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FOLDER = "figures"
 RECORD = re.compile(r"(\w+)-(\d{7,})\.json", re.ASCII)
-ANY = re.compile(r"\w+-(?:[\w.]+-)?(\d{7,})\.(?:json|png|svg|pb)", re.ASCII)
+ANY = re.compile(r"(\w+)-(?:[\w.]+-)?(\d{7,})\.(?:json|png|svg|pb)", re.ASCII)
 LONGEST_NAME = 100
 Record = dict[str, Any]
 
@@ -36,7 +36,8 @@ class Figures:
     def save(self, sight: Sight, made_by: str) -> Record:
         """Write what a probe saw; gives the record of it. Raises NnexpError where a name cannot stand in a path."""
         probe, step, seen = sight.choice.name, sight.step, sight.seen
-        record: Record = {"probe": probe, "step": step, "made_by": made_by, "fits": seen is not None}
+        record: Record = {"probe": probe, "step": step, "fits": seen is not None}
+        record |= {"values": sight.choice.values, "made_by": made_by}
         if self.folder.is_symlink():
             raise NnexpError(f"{self.folder} is a link, and what it leads to may be another's. Remove it.")
         self.folder.mkdir(exist_ok=True)
@@ -93,9 +94,19 @@ class Figures:
 
     def cut(self, step: int) -> None:
         """Forget what was seen after a step."""
+        self._forget(lambda _, at: at > step)
+
+    def forget_others(self, probe: str, made_by: str) -> None:
+        """Forget all that a probe saw with other values or other code than now, lest they be mixed."""
+        others = {
+            record["step"] for record in self.records() if record["probe"] == probe and record.get("made_by") != made_by
+        }
+        self._forget(lambda name, at: name == probe and at in others)
+
+    def _forget(self, is_meant: Callable[[str, int], bool]) -> None:
         for name in self._names():
             match = ANY.fullmatch(name)
-            if match and int(match[1]) > step:
+            if match and is_meant(match[1], int(match[2])):
                 (self.folder / name).unlink(missing_ok=True)
 
     def _names(self) -> Iterable[str]:

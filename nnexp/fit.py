@@ -76,7 +76,6 @@ class Fit:
         with undisturbed(), logging(self.echo), turn([planned.run]):
             names = planned.unseen(planned.facts())
             job = replace(planned.job, probes=tuple(c for c in planned.job.probes if c.name in names))
-            self.progress.say(f"had ended before; {', '.join(names)} look into it now")
             try:
                 lane = self._unwarned(job)
                 look_again(planned.run, lane, planned.fingerprint, self._probing(job, is_reopened=True))

@@ -10,7 +10,7 @@ from nnexp.errors import NnexpError, RecordError
 from nnexp.events import Events
 from nnexp.figures import Figures
 from nnexp.lane import Lane
-from nnexp.probing import Probing, Sight
+from nnexp.probing import Probing, Sight, about
 from nnexp.record import Run
 from nnexp.replay import Points, new_events
 
@@ -26,9 +26,11 @@ class Looks:
     def __init__(self, run: Run, probing: Probing) -> None:
         self.probing, self.figures = probing, Figures(run.path)
         self.last: dict[str, float | None] = {}
+        for choice in probing.job.probes:
+            self.figures.forget_others(choice.name, probing.made_by(choice))
 
     def look(self, lane: Lane, events: Events, *, is_end: bool) -> list[str]:
-        """Have those look that are due. Gives what to say of those that went wrong."""
+        """Have those look that are due. Gives what there is to say of them."""
         sights = self.probing.look(lane, is_end=is_end)
         return [text for sight in sights if (text := self._keep(sight, events))]
 
@@ -43,7 +45,7 @@ class Looks:
         except (NnexpError, OSError) as error:
             sight.error = error
         self.probing.seconds["drawing"] += time.perf_counter() - began  # to write pictures is most of it
-        return sight.told() if sight.error is not None else ""
+        return sight.told()
 
     def facts(self) -> dict[str, Any]:
         """What run.json says: the last numbers, and the time that all took; nothing of a job without probes."""
@@ -66,9 +68,12 @@ def look_again(run: Run, lane: Lane, fingerprint: str, probing: Probing) -> None
     lane.step = content["step"]
     looks = Looks(run, probing)
     events = new_events(run.path, lane, began, Points(lane), replayed=True)
-    notes = looks.look(lane, events, is_end=True)
+    mine = tuple(about(choice) for choice in probing.job.probes)
+    notes = [text for text in facts.get("notes", []) if not text.startswith(mine)]  # they say now what they say
+    notes += looks.look(lane, events, is_end=True)
     events.session_end("finished", lane.step, metrics=facts.get("metrics"))
     events.flush()
-    before = {name: facts.get(name, {}) for name in ("probes", "probing")}
-    merged = {name: before[name] | own for name, own in looks.facts().items()}
-    run.write(status="finished", notes=[*dict.fromkeys([*facts.get("notes", []), *notes])], **merged)
+    mine = tuple(f"{choice.name}/" for choice in probing.job.probes)
+    others = {name: value for name, value in facts.get("probes", {}).items() if not name.startswith(mine)}
+    now = looks.facts()
+    run.write(status="finished", notes=notes, probes=others | now["probes"], probing=now["probing"])

@@ -76,11 +76,18 @@ class Sight:
     drawn: dict[str, dict[str, bytes]] = field(default_factory=dict)
 
     def told(self) -> str:
-        """What to say of its error: the place in the plugin is where its author looks."""
-        frames = traceback.extract_tb(self.error.__traceback__ if self.error else None)
+        """What to say of it: its error, with the place where its author looks, or its own warning."""
+        if self.error is None:
+            return f"{about(self.choice)} says: {self.seen.warning}" if self.seen and self.seen.warning else ""
+        frames = traceback.extract_tb(self.error.__traceback__)
         place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
         what = cut(f"{type(self.error).__name__}: {self.error}")
-        return f"probe '{self.choice.name}' saw nothing from step {self.step} on: {what}{place}"
+        return f"{about(self.choice)} saw nothing from step {self.step} on: {what}{place}"
+
+
+def about(choice: Choice) -> str:
+    """How what is said of a probe begins."""
+    return f"probe '{choice.name}'"
 
 
 class Probing:
@@ -150,16 +157,20 @@ class Probing:
         try:
             with undisturbed():
                 for name, picture in sight.seen.pictures.items() if sight.seen else ():
-                    sight.drawn[name] = draw(picture, sight.numbers[name], sight.step)
+                    sight.drawn[name] = draw(picture, sight.numbers[name], self._whose(sight.step))
                     self.num_drawn += 1
         except BaseException as error:
             self._caught(sight, error)
         self.seconds["drawing"] += time.perf_counter() - began
 
+    def _whose(self, step: int) -> str:
+        return f"{self.job.model.name} on {self.job.dataset.name}, step {step:,}"
+
     def _caught(self, sight: Sight, error: BaseException) -> None:
         if isinstance(error, KeyboardInterrupt) and self.is_hard():
             raise error
         sight.error = error
+        traceback.print_exception(error)  # into log.txt
 
 
 class Own:

@@ -40,6 +40,7 @@ class Seen:
         texts: by name, in Markdown.
         histograms: by name, rows of (left edge, right edge, count).
         graph: a GraphDef of TensorBoard's, serialised; the first that is given is kept.
+        warning: what a person should be told at the end of the run, beyond what pictures show.
     """
 
     scalars: Mapping[str, float] = field(default_factory=dict)
@@ -47,6 +48,7 @@ class Seen:
     texts: Mapping[str, str] = field(default_factory=dict)
     histograms: Mapping[str, list[tuple[float, float, float]]] = field(default_factory=dict)
     graph: bytes | None = None
+    warning: str = ""
 
 
 def plain(value: Any) -> Any:

@@ -222,7 +222,9 @@ class Probe:
     every: Annotated[int, Range(min=1)] | Literal["log", "ends"] = "log"
 
     def __call__(self, view: View) -> Seen | None:
-        """What there is to see; None where this probe has nothing to say of such a model or such data."""
+        """What there is to see; None where this probe has nothing to say of such a model or such data, and need not be
+        asked again.
+        """
         raise TypeError(f"{type(self).__name__} must define __call__(view)")
 
 

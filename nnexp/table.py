@@ -49,7 +49,7 @@ def one_run(run: Run) -> str:
     size = f", {facts['parameters']:,} weights" if "parameters" in facts else ""
     lines = [f"{facts['status']}: {took}{size}", *([align(rows)] if metrics else []), *remarks(run)]
     lines.append(f"run:   {near(run.path)}")
-    if (run.path / FOLDER).exists():
+    if facts.get("probing", {}).get("pictures"):
         lines.append(f"see:   {near(run.path / FOLDER)}")
     if (run.path / "metrics.csv").exists():
         lines.append(f"look:  tensorboard --logdir {shlex.quote(near(run.path))}")

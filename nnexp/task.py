@@ -14,6 +14,7 @@ from nnexp.progress import Watch
 from nnexp.record import Run
 from nnexp.registry import PARTS, Registry
 from nnexp.stop import Stop
+from nnexp.tell import count_of
 
 if TYPE_CHECKING:
     from nnexp.datasets import Datasets
@@ -81,6 +82,9 @@ def train(
         trained = [planned for planned in left if planned.status == "finished"]
         if to_train := [planned for planned in left if planned not in trained]:
             fit.train(to_train, to_train[0].in_cohort)
+        if trained:
+            names = dict.fromkeys(name for planned in trained for name in planned.unseen(planned.facts()))
+            watch.say(f"ended before; {', '.join(names)} see the last step of {count_of(len(trained), 'run')}")
         for planned in trained:
             fit.look(planned)
     finally:

@@ -100,9 +100,12 @@ def test_every_picture_is_labelled_and_can_be_read_and_is_the_same_from_the_numb
             stem = Figures(tmp_path).folder / f"{sight.choice.name}-{name.replace('/', '_')}-0000001"
             content = json.loads(stem.with_suffix(".json").read_text())
             assert content["title"] == picture.title
-            assert draw(picture, content["numbers"], 1)["png"] == stem.with_suffix(".png").read_bytes()
+            assert (
+                draw(picture, content["numbers"], f"{pair[1]} on {pair[0]}, step 1")["png"]
+                == stem.with_suffix(".png").read_bytes()
+            )
             assert b"<svg" in stem.with_suffix(".svg").read_bytes()
-            with figure_of(picture, content["numbers"], 1) as figure:
+            with figure_of(picture, content["numbers"], "model on data, step 1,000") as figure:
                 check(figure)
 
 

@@ -46,7 +46,8 @@ def counts(registry_with, write_plugin):
 
 def asked(run: Run) -> list[str]:
     path = run.path / "log.txt"
-    return path.read_text().splitlines() if path.exists() else []
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [line for line in lines if line.startswith("asked")]
 
 
 def test_a_finished_run_is_looked_into_at_its_last_step_and_is_otherwise_as_it_was(train, counts) -> None:
@@ -102,6 +103,19 @@ def test_a_probe_that_does_not_fit_is_not_asked_again_and_one_that_raises_is(tra
     (note,) = run.read()["notes"]
     assert "probe 'counts'" in note
     assert "RuntimeError: broken" in note
+    assert "Traceback" in (run.path / "log.txt").read_text()
+    train(*JOB, "probe=counts", plugins=counts)
+    assert run.read()["notes"] == []
+
+
+def test_what_was_seen_with_other_values_is_forgotten(train, counts) -> None:
+    run = train(*JOB, "probe=[counts,gradient_norm]", "probe.counts.every=10", plugins=counts)
+    records = sorted(path.name for path in (run.path / "figures").glob("counts-*.json"))
+    assert len(records) == 4
+    train(*JOB, "probe=[counts,gradient_norm]", "probe.counts.number=2", plugins=counts)
+    (record,) = (run.path / "figures").glob("counts-*.json")
+    assert json.loads(record.read_text())["values"]["number"] == 2.0
+    assert len([*(run.path / "figures").glob("gradient_norm-layers-*.png")]) == 3
 
 
 def test_a_run_without_its_weights_stays_as_it_is_with_a_note(train, counts) -> None:

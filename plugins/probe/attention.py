@@ -167,7 +167,7 @@ def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
     axes, layers = figure.subplots(), numbers["layers"]
     images = _same_size([layer["weights"] for layer in layers])
     highest = max((v for row in images for image in row for line in image for v in line if v is not None), default=1.0)
-    names = [f"{shortened(each['name'], 14)}\n{each['entropy in bits'] or 0:.1f} bits" for each in layers]
+    names = [f"{shortened(each['name'], 14)}\nentropy {each['entropy in bits'] or 0:.1f} bits" for each in layers]
     heads = [f"head {number + 1}" for number in range(numbers["counts"]["heads"][0])]
     image = mosaic(axes, images, limits=(0, highest or 1.0), row_names=names, column_names=heads)
     label(axes, f"attends to ({numbers['unit']}, from left to right)", f"{numbers['unit']}, from top to bottom")

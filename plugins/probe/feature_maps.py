@@ -129,7 +129,7 @@ def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
         axes.set_title(_title(layer))
         if not layer["is_image"]:
             axes.set_xlabel(f"first {MOST_POSITIONS} positions" if layer["shape"][1] > MOST_POSITIONS else "positions")
-    colour_bar(figure, image, "in parts of the layer's largest number shown", list(grid), is_below=True)
+    colour_bar(figure, image, "value / largest |value| of the layer shown", list(grid), is_below=True)
 
 
 def _title(layer: dict[str, Any]) -> str:
@@ -139,7 +139,7 @@ def _title(layer: dict[str, Any]) -> str:
     if layer["name"] == "input" and few == channels == 1:
         return f"input\n{size}"
     shown = f"{few} of {channels}" if few < channels else f"{channels}"
-    return f"{shortened(layer['name'], 16)}\n{shown} x {size}"
+    return f"{shortened(layer['name'], 16)}\n{shown} maps, {size}"
 
 
 def _scaled(maps: list[Any]) -> list[Any]:

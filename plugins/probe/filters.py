@@ -156,6 +156,6 @@ def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
     axes = figure.subplots()
     image = mosaic(axes, images, is_diverging=True, row_names=names, is_square=is_image)
     height, width = len(filters[0][0]), len(filters[0][0][0])
-    size = f"{height} x {width} pixels" if is_image else "positions from left to right"
-    label(axes, f"{len(filters)} filters of {size}", "" if is_image else "channels")
+    size = f"{height} x {width} pixels" if is_image else f"{width} positions, side by side"
+    label(axes, f"{len(filters)} filters of {size}", "" if is_image else f"channels ({height})")
     colour_bar(figure, image, "weight", axes, is_below=True)

@@ -6,7 +6,8 @@
 v is one weight, or a random direction of one tensor of weights, which a mistake in any of them moves. Departs from the
 source in the floor, below which a difference of rounded losses has fewer than the digits that are asked for, and in
 setting apart what lies at a kink, as of relu at 0: between w - e v and w + e v the slope a changes by more than a and n
-differ. A wrong gradient does not: it is as wrong at both ends. Rows are chosen so that all classes are among them.
+differ, by a jump and not evenly. A wrong gradient does not: it is as wrong at both ends. Rows are chosen so that all
+classes are among them.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AGREES, WRONG = 1e-6, 1e-2
+UNEVEN = 0.5  # of a change of slope, which no even change misses by more
+LARGE = 1e-4  # an epsilon for which differences themselves may be wrong
+SEEN_SLOPE = 1e-9  # of an example that shows something
 ROUNDING = 10 * torch.finfo(torch.float64).eps  # of a loss of 1
 LEAST_ROWS, MOST_ROWS, MOST_SEEN = 16, 64, 4096
 ROWS_PER_STEP = 4  # each of them with many predictions
@@ -71,7 +75,7 @@ class GradientCheck(Probe):
                 for weight, direction in _directions(p, num_single, view.generator):
                     checks.append(self._check(function, name, f"{name}{weight}", start, direction))
                 start += p.numel()
-        return _seen(checks)
+        return _seen(checks, self.epsilon)
 
     def _check(self, function: _Loss, tensor: str, weight: str, start: int, direction: Tensor) -> Check:
         own = slice(start, start + len(direction))
@@ -84,7 +88,7 @@ class GradientCheck(Probe):
         gap = abs(slope - difference)
         floor = ROUNDING * max(1.0, abs(above)) / (self.epsilon * AGREES)
         error = gap / max(abs(slope) + abs(difference), floor)
-        at_kink = error >= AGREES and gap <= function.bend(own, shift, direction)
+        at_kink = error >= AGREES and gap <= function.jump(own, shift, direction)
         return Check(tensor, weight, slope, difference, error, at_kink)
 
 
@@ -122,13 +126,19 @@ class _Loss:
         with torch.no_grad():
             vector.copy_(self._before)
 
-    def bend(self, own: slice, shift: Tensor, direction: Tensor) -> float:
-        """By how much the slope changes from here to both ends, as autograd has it: hardly where there is no kink."""
-        total = 0.0
-        for end in (shift, -shift):
-            with self.moved(own, end):
-                total += abs(float((self._gradient() - self.gradient)[own] @ direction))
-        return total
+    def jump(self, own: slice, shift: Tensor, direction: Tensor) -> float:
+        """By how much the slope changes from here to both ends, as autograd has it; 0 where it only bends: then it
+        changes by as much at one end as at the other, and by half of it half way.
+        """
+        changes = [self._change(own, factor * shift, direction) for factor in (1.0, -1.0, 0.5, -0.5)]
+        up, down, half_up, half_down = changes
+        whole, half = abs(up) + abs(down), abs(half_up) + abs(half_down)
+        is_even = abs(half - whole / 2) < UNEVEN * whole and abs(up + down) < UNEVEN * whole
+        return 0.0 if is_even else whole
+
+    def _change(self, own: slice, shift: Tensor, direction: Tensor) -> float:
+        with self.moved(own, shift):
+            return float((self._gradient() - self.gradient)[own] @ direction)
 
 
 def _directions(p: Tensor, num_single: int, generator: torch.Generator) -> list[tuple[str, Tensor]]:
@@ -182,7 +192,7 @@ def _of_all_classes(y: Tensor, view: View, number: int, *lengths: Tensor) -> Ten
     return torch.tensor(chosen)
 
 
-def _seen(checks: list[Check]) -> Seen:
+def _seen(checks: list[Check], epsilon: float) -> Seen:
     counted = [check for check in checks if not check.at_kink]
     scalars: dict[str, float] = {"at_kinks": float(len(checks) - len(counted))}
     by_tensor: dict[str, list[float]] = {check.tensor: [] for check in checks}
@@ -194,13 +204,17 @@ def _seen(checks: list[Check]) -> Seen:
     scalars |= {f"error/{name}": max(errors) for name, errors in by_tensor.items() if errors}
     most = sorted(by_tensor, key=lambda name: -max(by_tensor[name], default=0))[:MOST_SHOWN]
     shown = {name if own else f"{name} (kink)": own for name, own in by_tensor.items() if name in most}
-    title = "Gradient against differences"
+    title = "Gradient against finite differences"
     title += f", worst {MOST_SHOWN} of {len(by_tensor)} tensors" if len(by_tensor) > MOST_SHOWN else ""
     picture = Picture(title, {"errors": shown}, _draw, (6.0, 1.5 + 0.24 * len(shown)))
-    return Seen(scalars, {"errors": picture}, {"verdict": _verdict(checks, counted)})
+    verdict = _verdict(checks, counted, epsilon)
+    is_wrong = max((check.error for check in counted), default=0.0) >= WRONG
+    return Seen(
+        scalars, {"errors": picture}, {"verdict": verdict}, warning=verdict.replace("\n\n", " ") if is_wrong else ""
+    )
 
 
-def _verdict(checks: list[Check], counted: list[Check]) -> str:
+def _verdict(checks: list[Check], counted: list[Check], epsilon: float) -> str:
     if not counted:
         return f"Nothing can be said: the loss has a kink at all {len(checks)} comparisons."
     worst = max(counted, key=lambda check: check.error)
@@ -209,8 +223,9 @@ def _verdict(checks: list[Check], counted: list[Check]) -> str:
     elif worst.error < WRONG:
         word = "The gradient agrees **less well** than rounding explains, as where the loss bends sharply"
     else:
-        word = "The gradient is **wrong**"
-    values = f"`{worst.weight}`: {worst.autograd:.9g} by autograd, {worst.differences:.9g} by differences"
+        word = "The gradient is **wrong**" + (f", or epsilon, {epsilon:g}, is too large" if epsilon > LARGE else "")
+    shown = max(counted, key=lambda check: (abs(check.autograd) > SEEN_SLOPE, check.error))
+    values = f"For example `{shown.weight}`: {shown.autograd:.9g} by autograd, {shown.differences:.9g} by differences"
     kinks = f" {len(checks) - len(counted)} more lie at kinks of the loss." if len(counted) < len(checks) else ""
     return f"{word}: the largest relative error of {len(counted)} is {worst.error:.2g}.\n\n{values}.{kinks}"
 

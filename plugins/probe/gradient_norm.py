@@ -18,12 +18,13 @@ import torch
 from torch import nn
 
 from nnexp import Probe, probe
-from nnexp.charts import dots
+from nnexp.charts import dots, widen
 from nnexp.inside import Call, calls_of
 from nnexp.seen import Picture, Seen
 from nnexp.view import View
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SAME = 1e-6  # the spread of a dead unit, at most, in parts of its layer's largest number
@@ -79,10 +80,15 @@ def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
     is_clipped = norms["gradient"] != norms["clipped gradient"]
     gradients = {"before clipping": norms["gradient"], "after": norms["clipped gradient"]}
     series = gradients if is_clipped else {"gradient": norms["gradient"]}
-    logs = {name: _logs(values) for name, values in series.items()}
-    dots(left, numbers["layers"], logs, "norm of the gradient (log10)")
-    dots(right, numbers["layers"], {"ratio": _logs(numbers["update / weights"])}, "update / weights (log10)")
+    _dots(left, numbers["layers"], series, "norm of the gradient (log10)")
+    _dots(right, numbers["layers"], {"ratio": numbers["update / weights"]}, "update / weights (log10)")
 
 
-def _logs(values: list[float | None]) -> list[float | None]:
-    return [math.log10(value) if value else None for value in values]
+def _dots(axes: Axes, layers: list[str], series: dict[str, list[float | None]], xlabel: str) -> None:
+    """Logarithms, over a factor of ten at least, for less is noise; where nothing arrives at all, a 0 is written."""
+    logs = {name: [math.log10(value) if value else None for value in values] for name, values in series.items()}
+    dots(axes, layers, logs, xlabel)
+    widen(axes, 1.0)
+    for place, values in enumerate(zip(*series.values(), strict=True)):
+        if 0 in values:
+            axes.text(0.02, place, "0", transform=axes.get_yaxis_transform(), va="center")

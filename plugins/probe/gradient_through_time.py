@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Logs = list[float | None]
 Panels = dict[str, dict[str, Logs]]
-PANELS = (("gates", "mean gate"), ("norms", "norm of the state"))
+PANELS = (("gates", "mean of the gate", "gate"), ("norms", "norm of the state", "state"))
 
 
 @probe
@@ -44,7 +44,7 @@ class GradientThroughTime(Probe):
 
     Args:
         tolerance: the distance of two states below which they cannot be told apart.
-        num_rows: validation rows that are looked at.
+        num_rows: training rows that are looked at, for there may be few others.
     """
 
     tolerance: Annotated[float, Range(above=0)] = 0.01
@@ -54,7 +54,7 @@ class GradientThroughTime(Probe):
         if view.data.kind == "vector":
             return None
         with view.exact() as exact, torch.enable_grad():
-            x, y, *lengths = exact.rows("val", self.num_rows)
+            x, y, *lengths = exact.rows("train", self.num_rows)
             flow = flow_of(exact.module, exact.data, lambda out: _loss(exact, out, y, *lengths), x, *lengths)
             if not flow.tracks and (view.data.kind == "image" or flow.inputs is None):
                 return None
@@ -63,7 +63,7 @@ class GradientThroughTime(Probe):
         scalars, texts = _numbers(flow, panels), {}
         if distance is not None:
             steps = first_step(distance, self.tolerance, *lengths)
-            scalars |= {} if steps is None else {"horizon_steps": steps}
+            scalars |= {"horizon_never": 1.0} if steps is None else {"horizon_steps": steps, "horizon_never": 0.0}
             texts["memory"] = _told(steps, distance, self.tolerance)
         return Seen(scalars, _pictures(flow, panels), texts)
 
@@ -97,6 +97,7 @@ def flow_of(
     inputs = embedded[:1] if is_looked_up else [given]
     record.find_cells(data.max_length, inputs[0] if inputs else None, axis)
     states = {f"{letter} {path}": own for path, t in record.tracks.items() for letter, own in t.states.items()}
+    states = dict(sorted(states.items(), key=lambda item: item[0][0] != "h"))  # the first of each layer first
     tensors = [*inputs, *(state for own in states.values() for state in own)]
     if not tensors:
         return Flow(None, {}, {}, {})
@@ -225,24 +226,26 @@ def _draw_gradient(figure: Figure, numbers: dict[str, Any]) -> None:
     axes, series = figure.subplots(), numbers["log10 of the norm"]
     length = len(next(iter(series.values())))
     shown = {f"dL/d{name}": _stretched(logs, length) for name, logs in list(series.items())[: MOST_SERIES - 1]}
-    lines(axes, shown, _label("position t", len(series), MOST_SERIES - 1), "norm of the gradient (log10)")
+    lines(axes, shown, _label("position t", len(series), MOST_SERIES - 1, "curves"), "norm of the gradient (log10)")
     line = numbers["slope and start of the line"]
     if line:
-        at = range(length)
-        trend(axes, at, [line[1] + line[0] * t for t in at], f"{next(iter(shown))}: {line[0]:+.3f} per step")
+        name = f"{next(iter(shown))}: x {10 ** -line[0]:.2g} per step back"
+        trend(axes, range(length), [line[1] + line[0] * t for t in range(length)], name)
 
 
 def _draw_states(figure: Figure, numbers: dict[str, Any]) -> None:
-    panels = [(numbers[name], label) for name, label in PANELS if numbers[name]]
+    panels = [(numbers[name], *of) for name, *of in PANELS if numbers[name]]
     all_axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
-    length = max(len(own) for series, _ in panels for own in series.values())
-    for axes, (series, label) in zip(all_axes, panels, strict=True):
+    length = max(len(own) for series, *_ in panels for own in series.values())
+    for axes, (series, label, what) in zip(all_axes, panels, strict=True):
         shown = {each: _stretched(own, length) for each, own in list(series.items())[:MOST_SERIES]}
-        lines(axes, shown, "position t" if axes is all_axes[-1] else "", _label(label, len(series), MOST_SERIES))
+        lines(axes, shown, _label("position t", len(series), MOST_SERIES, f"{what}s"), label)
+        if what == "gate":
+            axes.set_ylim(-0.02, 1.02)  # of all that it may be: else noise looks like a course
 
 
-def _label(text: str, count: int, most: int) -> str:
-    return text if count <= most else f"{text} (first {most} of {count} shown)"
+def _label(text: str, count: int, most: int, what: str) -> str:
+    return text if count <= most else f"{text} (first {most} of {count} {what})"
 
 
 def _stretched(values: Logs, length: int) -> Logs:

@@ -159,23 +159,44 @@ def _in_time(measured: Measured, name: str, effects: dict[str, Tensor]) -> dict[
 def _draw_depth(figure: Figure, numbers: dict[str, Any]) -> None:
     axes, size = figure.subplots(), max(numbers["input"])
     axes.axvline(size, color="0.5", linestyle=":", label=f"input ({size})")
-    shown = {kind: numbers[kind] for kind in ("measured", "effective", "formula") if any(map(bool, numbers[kind]))}
+    shown = _by_axis(numbers)
     unit = "pixels" if len(numbers["input"]) == 2 else "steps"
     some = f"; first {MOST_LAYERS - 2} and last 2 of {numbers['of']} layers" * (numbers["of"] > len(numbers["layers"]))
     dots(axes, numbers["layers"], shown, f"size of the field ({unit}){some}")
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, 1.04 * size)
+    axes.locator_params(axis="x", integer=True)
+
+
+def _by_axis(numbers: dict[str, Any]) -> dict[str, list[float | None]]:
+    """Sizes by kind; where fields are not as wide as high, of both."""
+    of_axes = numbers["sizes along each axis"]
+    kinds = [kind for kind in ("measured", "formula", "effective") if any(map(bool, numbers[kind]))]
+    exact = [sizes for kind in kinds if kind != "effective" for sizes in of_axes[kind].values() if sizes]
+    if all(len(set(sizes)) == 1 for sizes in exact):
+        return {kind: numbers[kind] for kind in kinds}
+    ways = ("height", "width")
+    return {
+        f"{kind}, {way}": [sizes[axis] if (sizes := of_axes[kind][name]) else None for name in numbers["layers"]]
+        for kind in kinds
+        for axis, way in enumerate(ways)
+    }
 
 
 def _draw_map(figure: Figure, numbers: dict[str, Any]) -> None:
     left, right = figure.subplots(1, 2)
     heatmap(left, numbers["moved"], "column (pixels)", "row (pixels)", "", limits=(0, 1))
-    left.set_title("measured (yellow: a change moves it)")
+    left.set_title(f"measured: yellow moves {_place(numbers['position'])}")
     if numbers["effective"] is not None:
         heatmap(right, numbers["effective"], "column (pixels)", "", "mean |gradient| / largest", limits=(0, 1))
-        right.set_title("effective, and the outline of measured")
+        right.set_title("effective, measured outlined")
         _outline(right, numbers["moved"])
     for axes in (left, right):
         axes.set_aspect("equal")
+
+
+def _place(position: list[int]) -> str:
+    """Which output is looked at."""
+    return f"output {tuple(position)}" if len(position) > 1 else f"output {position[0]}" if position else "the output"
 
 
 def _outline(axes: Axes, moved: list[list[bool]]) -> None:
@@ -193,7 +214,8 @@ def _draw_time(figure: Figure, numbers: dict[str, Any]) -> None:
     effective = {name: _at(lags, each, "log10 effective") for name, each in layers.items() if each["log10 effective"]}
     lines(upper, effective, "", "mean |gradient|\n/ largest (log10)", lags)
     extent = (lags[0] - 0.5, lags[-1] + 0.5, -0.5, len(layers) - 0.5)
-    xlabel = "steps before the output's own, below zero after it (yellow: a change moves the output)"
+    xlabel = "steps back from the output's own position"
+    lower.set_title("measured: a change at a yellow step moves the output", fontsize=8)
     heatmap(lower, [_at(lags, e, "moved") for e in layers.values()], xlabel, "", "", limits=(0, 1), extent=extent)
     lower.set_yticks(range(len(layers)), [shortened(name, 12) for name in layers])
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from nnexp import Probe, Range, probe
-from nnexp.charts import MOST_SERIES, dots
+from nnexp.charts import MOST_SERIES, bars
 from nnexp.sample import characters_of, continued, next_chances
 from nnexp.seen import Picture, Seen
 from nnexp.view import View
@@ -66,11 +66,11 @@ class Sample(Probe):
         order = (
             next_chances(view.module, view.data, window[:1], [1.0])[0].topk(min(MOST_CHARACTERS, len(vocab))).indices
         )
-        by_temperature = {f"T = {t:g}": chances[row, order] for row, t in enumerate(shown)}
+        by_temperature = {f"temperature {t:g}": chances[row, order] for row, t in enumerate(shown)}
         characters = [vocab[token] for token in order.tolist()]
         prompt = "".join(vocab[token] for token in tokens)
         numbers = {"prompt": prompt, "characters": characters, "of": len(vocab), "chances": by_temperature}
-        return Picture("The next character", numbers, _draw, (6.0, 1.5 + 0.27 * len(characters)))
+        return Picture("The next character", numbers, _draw, (6.0, 1.5 + 0.33 * len(characters)))
 
 
 def _as_it_is(text: str) -> str:
@@ -85,8 +85,8 @@ def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
     end = "".join(_within(character) for character in numbers["prompt"][-20:])
     most = f", likeliest {len(names)} of {numbers['of']}" if len(names) < numbers["of"] else ""
     axes = figure.subplots()
-    dots(axes, names, numbers["chances"], f"chance to follow '{end}'{most}")
-    axes.set_xlim(-0.02, 1.02)
+    bars(axes, names, numbers["chances"], f"probability to follow '{end}'{most}")
+    axes.set_xlim(0, 1)
 
 
 def _within(character: str) -> str:

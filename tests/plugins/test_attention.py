@@ -181,4 +181,4 @@ def test_it_says_nothing_where_there_is_no_attention(made, look):
 
 def test_it_is_drawn_of_a_real_run(view_of, look):
     picture = look(view_of("dataset=edges", "model=vit")).pictures["maps"]
-    assert draw(picture, json.loads(json.dumps(plain(picture.numbers))), 0)["png"]
+    assert draw(picture, json.loads(json.dumps(plain(picture.numbers))), "step 0")["png"]

@@ -113,7 +113,7 @@ def test_of_a_value_the_value_is_shown(view, look, num_features):
 def test_a_model_of_numbers_that_are_not_finite_is_drawn_white(view, look):
     view.module.head.weight.data.fill_(torch.nan)
     picture = look(view).pictures["plane"]
-    assert draw(picture, _numbers(picture), 0)["png"]
+    assert draw(picture, _numbers(picture), "step 0")["png"]
 
 
 def test_it_says_nothing_of_data_that_are_no_plane(view, look):

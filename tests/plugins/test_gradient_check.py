@@ -127,7 +127,7 @@ def test_what_lies_at_a_kink_is_set_apart_and_not_called_wrong(check) -> None:
     assert seen.scalars["largest_error"] < 1e-6
     assert "10 more lie at kinks" in seen.texts["verdict"]
     assert "hidden.0.bias (kink)" in seen.pictures["errors"].numbers["errors"]
-    assert draw(seen.pictures["errors"], plain(seen.pictures["errors"].numbers), 0)["png"]
+    assert draw(seen.pictures["errors"], plain(seen.pictures["errors"].numbers), "step 0")["png"]
 
 
 def test_every_class_is_among_the_rows_even_where_they_are_sorted(registry, view_of) -> None:
@@ -165,3 +165,11 @@ def test_the_picture_has_the_worst_of_many_tensors(check) -> None:
     assert len(shown) == 16
     worst = max(shown, key=lambda name: max(shown[name]))
     assert math.isclose(max(shown[worst]), seen.scalars["largest_error"])
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.01])
+def test_a_step_that_is_too_large_is_no_kink_and_is_said_to_be_too_large(registry, view_of, epsilon: float) -> None:
+    seen = registry.get("probe", "gradient_check").load()(epsilon=epsilon)(view_of("dataset=moons", "model=mlp"))
+    assert seen.scalars["at_kinks"] == 0
+    assert seen.scalars["largest_error"] > 1e-4
+    assert bool(seen.warning) == ("is too large" in seen.texts["verdict"]) == (epsilon == 0.1)

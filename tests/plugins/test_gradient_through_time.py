@@ -218,7 +218,7 @@ def test_a_gradient_is_that_of_the_loss_of_each_row_in_the_data(view_of):
     """By hand: the mean over rows of log10 of the norm, of each row's own cross-entropy; three rows of 64 bits."""
     view = view_of("dataset=pattern", "model=gru", "precision=64", "model.hidden_size=4")
     seen = Probe(num_rows=3)(view)
-    x, y = view.rows("val", 3)
+    x, y = view.rows("train", 3)
     x.requires_grad_()
     with torch.enable_grad():
         nn.functional.cross_entropy(view.module(x), y, reduction="sum").backward()
@@ -233,7 +233,7 @@ def test_a_gradient_is_that_of_the_loss_of_each_row_in_the_data(view_of):
 def test_where_every_step_has_a_prediction_the_loss_is_that_of_the_last(view_of):
     view = view_of("dataset=chartext", "model=rnn", "precision=64", "dataset.length=9")
     seen = Probe(num_rows=1)(view)
-    x, y = view.rows("val", 1)
+    x, y = view.rows("train", 1)
     given = nn.functional.one_hot(x.long(), view.data.vocab).double().requires_grad_()
     with torch.enable_grad():
         nn.functional.cross_entropy(view.module(given)[:, -1], y[:, -1].long()).backward()
@@ -245,7 +245,7 @@ def test_where_every_step_has_a_prediction_the_loss_is_that_of_the_last(view_of)
 def test_padding_has_no_gradient_and_counts_in_no_mean(view_of, both):
     job = ("dataset=pattern", "dataset.min_length=8", "model=lstm", f"model.bidirectional={both}", "precision=64")
     view = view_of(*job)
-    x, y, lengths = view.rows("val", 512)
+    x, y, lengths = view.rows("train", 512)
     row = int(lengths.argmin())
     module, end = view.module, int(lengths[row])
     part = (x[row : row + 1], lengths[row : row + 1])
@@ -372,7 +372,7 @@ def test_a_cell_never_seen_before_is_found_in_its_loop(view_of, unseen, dataset,
     job = (f"dataset={dataset}", "model=unseen", f"model.backward={backward}", "precision=64")
     view = view_of(*job, plugins=unseen)
     seen = Probe(num_rows=2)(view)
-    x, y = view.rows("val", 2)
+    x, y = view.rows("train", 2)
     rows = x if dataset == "pattern" else x.transpose(1, 2).flatten(2)
     h, kept = torch.zeros(2, 6, dtype=torch.float64), []
     with torch.enable_grad():
@@ -392,7 +392,7 @@ def test_tokens_that_are_looked_up_have_the_gradient_of_what_the_embedding_gives
     job = ("dataset=chartext", "dataset.length=9", "model=unseen", "model.lookup=true", "precision=64")
     view = view_of(*job, plugins=unseen)
     seen = Probe(num_rows=1)(view)
-    x, y = view.rows("val", 1)
+    x, y = view.rows("train", 1)
     with torch.enable_grad():
         rows = view.module.embed(x.long()).detach().requires_grad_()
         h = torch.zeros(1, 6, dtype=torch.float64)
@@ -421,4 +421,4 @@ def test_pictures_are_drawn_from_what_is_written(view_of):
     seen = Probe()(view_of("dataset=edges", "model=lstm", "model.num_layers=2", "model.bidirectional=true"))
     for picture in seen.pictures.values():
         numbers = json.loads(json.dumps(plain(picture.numbers), allow_nan=False))
-        assert set(draw(picture, numbers, 0)) == {"png", "svg"}
+        assert set(draw(picture, numbers, "step 0")) == {"png", "svg"}

@@ -74,8 +74,8 @@ def test_a_model_that_knows_its_text_goes_on_with_it(view_of, sample) -> None:
     assert texts_of(seen.texts["drawn"]) == ["hello hello hello he"] * 2
     numbers = plain(seen.pictures["next"].numbers)
     assert numbers["characters"][0] == "l"
-    assert numbers["chances"]["T = 0"][0] == 1
-    assert 0.9 < numbers["chances"]["T = 0.2"][0] <= 1
+    assert numbers["chances"]["temperature 0"][0] == 1
+    assert 0.9 < numbers["chances"]["temperature 0.2"][0] <= 1
 
 
 def test_without_a_prompt_it_goes_on_from_the_text(view_of, sample) -> None:
@@ -85,7 +85,7 @@ def test_without_a_prompt_it_goes_on_from_the_text(view_of, sample) -> None:
     assert {len(text) for text in texts_of(seen.texts["drawn"])} == {15}
     shown = plain(seen.pictures["next"].numbers)
     assert shown["prompt"] == "hello he"
-    assert list(shown["chances"]) == ["T = 0.2", "T = 0.5", "T = 1", "T = 2"]
+    assert list(shown["chances"]) == ["temperature 0.2", "temperature 0.5", "temperature 1", "temperature 2"]
     for chances in shown["chances"].values():
         assert sum(chances) == pytest.approx(1)
         assert chances == sorted(chances, reverse=True)
@@ -107,7 +107,7 @@ def test_characters_are_shown_as_they_are(view_of, sample, tmp_path) -> None:
     html = markdown_to_safe_html(seen.texts["drawn"])
     expected = "a$b$c\n&lt;b&gt;x&lt;/b&gt; `q` ```` *bold* \\t\u4e2d \u00e9 \u0436 _x_\\r\n"
     assert f"<code>{expected}" in html
-    assert draw(seen.pictures["next"], plain(seen.pictures["next"].numbers), 0)["png"]
+    assert draw(seen.pictures["next"], plain(seen.pictures["next"].numbers), "step 0")["png"]
 
 
 def test_a_prompt_of_other_characters_is_refused(view_of, sample) -> None:
