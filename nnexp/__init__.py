@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nnexp.seen import Picture, Seen
 from nnexp.spec import DataSpec, File, PerLane, Probe, Range, Trainer, dataset, model, probe, trainer
 
 if TYPE_CHECKING:
     from nnexp.reopen import load as load
 
-__all__ = ["DataSpec", "File", "PerLane", "Probe", "Range", "Trainer"]
+__all__ = ["DataSpec", "File", "PerLane", "Picture", "Probe", "Range", "Seen", "Trainer"]
 __all__ += ["dataset", "load", "model", "plugin", "probe", "trainer"]
 
 

@@ -100,6 +100,18 @@ def test_the_plugin_of_the_readme_is_listed_and_trained_beside_a_broken_one(tmp_
     assert "finished: 50 steps" in training.stdout
 
 
+def test_the_probe_of_the_readme_is_one_of_all_and_draws(tmp_path: Path) -> None:
+    (tmp_path / "plugins" / "probe").mkdir(parents=True)
+    (tmp_path / "plugins" / "probe" / "norm.py").write_text(block("test: this probe is run"))
+    command = [sys.executable, "-m", "nnexp", "dataset=moons", "model=mlp", "trainer.max_steps=5", "--cfg", "job"]
+    listed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert "  norm:\n" in listed.stdout, listed.stderr
+    command[-2:] = ["probe=norm"]
+    trained = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert "note" not in trained.stdout, trained.stdout
+    assert len([*tmp_path.glob("runs/default/*/figures/norm-weights-*.png")]) == 2
+
+
 def test_the_table_of_probes_has_all_that_come_with_the_project_and_what_they_say_of_themselves(registry) -> None:
     table = README.partition("<!-- probes -->\n")[2].partition("<!-- end of probes -->")[0]
     own = [

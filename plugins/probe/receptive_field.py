@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from nnexp import Probe, probe
-from nnexp.charts import dots, lines, shortened
+from nnexp.charts import dots, legend, lines, shortened
 from nnexp.closed_form import closed_forms
 from nnexp.inside import calls_of, differentiable
 from nnexp.maps import heatmap
@@ -158,11 +158,12 @@ def _in_time(measured: Measured, name: str, effects: dict[str, Tensor]) -> dict[
 
 def _draw_depth(figure: Figure, numbers: dict[str, Any]) -> None:
     axes, size = figure.subplots(), max(numbers["input"])
-    axes.axvline(size, color="0.5", linestyle=":", label=f"input ({size})")
     shown = _by_axis(numbers)
     unit = "pixels" if len(numbers["input"]) == 2 else "steps"
     some = f"; first {MOST_LAYERS - 2} and last 2 of {numbers['of']} layers" * (numbers["of"] > len(numbers["layers"]))
     dots(axes, numbers["layers"], shown, f"size of the field ({unit}){some}")
+    axes.axvline(size, color="0.5", linestyle=":", label=f"input ({size})")
+    legend(axes, len(shown) + 1)
     axes.set_xlim(0, 1.04 * size)
     axes.locator_params(axis="x", integer=True)
 
