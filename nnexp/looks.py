@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from nnexp.checkpoint import MODEL, load
-from nnexp.errors import NnexpError, RecordError
+from nnexp.errors import RecordError
 from nnexp.events import Events
 from nnexp.figures import Figures
 from nnexp.lane import Lane
@@ -42,7 +42,7 @@ class Looks:
                 events.figures(record, self.figures)
                 scalars = record.get("scalars", {})
                 self.last |= {f"{sight.choice.name}/{name}": value for name, value in scalars.items()}
-        except (NnexpError, OSError) as error:
+        except Exception as error:  # what a probe gives may be anything
             sight.error = error
         self.probing.seconds["drawing"] += time.perf_counter() - began  # to write pictures is most of it
         return sight.told()

@@ -145,6 +145,8 @@ class Probing:
                 with fresh.arithmetic():
                     view = View(fresh, generator(seed, stream), self.own.exact, is_reopened=self.is_reopened)
                     sight.seen = self._made[choice.name](view)
+                if not isinstance(sight.seen, Seen | None):
+                    raise TypeError(f"a probe gives Seen(...) or None, not {type(sight.seen).__name__}")
                 for name, picture in sight.seen.pictures.items() if sight.seen else ():
                     sight.numbers[name] = plain(picture.numbers)
         except BaseException as error:

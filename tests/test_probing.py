@@ -61,6 +61,10 @@ class Rude(Probe):
             return Seen(pictures={"one": Picture("One", {"x": [1]}, lambda figure, numbers: numbers["y"])})
         if self.fault == "name":
             return Seen(scalars={"": 1.0})
+        if self.fault == "type":
+            return 0
+        if self.fault == "text":
+            return Seen(scalars={"weight": "heavy"}, histograms={"x": 3})
         if self.fault == "none":
             print("asked")
             return None
@@ -124,7 +128,7 @@ def rude(registry_with, write_plugin):
     return registry_with(write_plugin("rude", RUDE, kind="probe").parent.parent)
 
 
-@pytest.mark.parametrize("fault", ["", "raise", "exit", "draw", "name"])
+@pytest.mark.parametrize("fault", ["", "raise", "exit", "draw", "name", "type", "text"])
 def test_a_rude_probe_changes_nothing_and_what_goes_wrong_in_it_costs_what_it_would_show(
     train, rude, fault: str, undrawn
 ) -> None:
@@ -140,7 +144,7 @@ def test_a_rude_probe_changes_nothing_and_what_goes_wrong_in_it_costs_what_it_wo
     assert facts["status"] == "finished"
     assert (run.path / "figures" / "gradient_norm-0000012.json").exists()
     reasons = {"raise": "step 10 on: ValueError: a fault", "exit": "step 0 on: SystemExit: 3", "draw": "KeyError: 'y'"}
-    reasons["name"] = "'' is no name"
+    reasons |= {"name": "'' is no name", "type": "not int", "text": "TypeError"}
     assert [reasons[fault] in note and "probe 'rude'" in note for note in facts["notes"]] == ([True] if fault else [])
     assert facts["probes"].get("rude/weight") == (0.0 if fault in ("", "raise") else None)
     if not fault:
