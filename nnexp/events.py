@@ -29,6 +29,7 @@ from nnexp.figures import Figures, Record
 from nnexp.files import write_at
 from nnexp.tfrecord import cut_to_whole, frame
 
+EVENT_FILES = "events.out.tfevents.*"
 FINAL = "Final"  # HParams shows the first five curves by name, and capitals come first
 STATUS = {
     "finished": Status.Value("STATUS_SUCCESS"),
@@ -43,19 +44,21 @@ class Events:
 
     Args:
         goes_on: add to the file that is there, if one is.
+        is_hidden: write beside it, under a name that TensorBoard does not read.
     """
 
-    def __init__(self, folder: Path, *, goes_on: bool = False) -> None:
-        old = sorted(folder.glob("events.out.tfevents.*"))
+    def __init__(self, folder: Path, *, goes_on: bool = False, is_hidden: bool = False) -> None:
+        old = sorted(folder.glob(EVENT_FILES))
         self._has_graph, self._waiting = False, list[bytes]()
         if goes_on and old:
             self.path = old[-1]
             self.size = cut_to_whole(self.path)
             return
-        for path in old:
-            path.unlink()
-        self.path = folder / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.0"
-        self.path.touch()
+        self.name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.0"
+        self.path = folder / (f".{self.name}.{os.getpid()}.part" if is_hidden else self.name)
+        for path in [self.path] if is_hidden else old:
+            path.unlink(missing_ok=True)
+        self.path.touch(exist_ok=False)
         self.size = 0
         self._add(Event(wall_time=time.time(), file_version="brain.Event:2"))
 

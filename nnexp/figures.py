@@ -7,15 +7,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnexp.errors import NnexpError, brief
-from nnexp.files import read_plain, write_atomically
+from nnexp.files import TEMPORARY, write_atomically
 
 if TYPE_CHECKING:
     from nnexp.probing import Sight
@@ -24,6 +27,7 @@ FOLDER = "figures"
 RECORD = re.compile(r"(\w+)-(\d{7,})\.json", re.ASCII)
 ANY = re.compile(r"(\w+)-(?:[\w.]+-)?(\d{7,})\.(?:json|png|svg|pb)", re.ASCII)
 LONGEST_NAME = 100
+LARGEST = 1 << 26  # bytes of a file
 Record = dict[str, Any]
 
 
@@ -35,8 +39,9 @@ class Figures:
 
     def save(self, sight: Sight, made_by: str) -> Record:
         """Write what a probe saw; gives the record of it. Raises NnexpError where a name cannot stand in a path."""
-        probe, step, seen = sight.choice.name, sight.step, sight.seen
-        record: Record = {"probe": probe, "step": step, "fits": seen is not None}
+        probe, step, seen = sight.choice.name, sight.step, None if sight.error else sight.seen
+        record: Record = {"probe": probe, "step": step, "fits": seen is not None, "told": sight.told()}
+        record["failed"] = sight.error is not None
         record |= {"values": sight.choice.values, "made_by": made_by}
         if self.folder.is_symlink():
             raise NnexpError(f"{self.folder} is a link, and what it leads to may be another's. Remove it.")
@@ -73,24 +78,11 @@ class Figures:
 
     def content(self, stem: str, ending: str) -> bytes | None:
         """A file that belongs to a record, if it is there."""
-        if re.fullmatch(r"[\w.-]+", stem):
-            try:
-                return read_plain(self.folder / f"{stem}.{ending}")
-            except OSError:
-                pass
-        return None
+        return self._content(f"{stem}.{ending}") if re.fullmatch(r"[\w.-]+", stem) else None
 
     def graph(self, record: Record) -> bytes | None:
         """The graph that a record came with, if there is one."""
         return self.content(_stem_of(record), "pb")
-
-    def is_there(self, probe: str, step: int, made_by: str) -> bool:
-        """Whether a probe has looked at this step, or has found that it does not fit."""
-        for name in {f"{_stem(probe, '', at)}.json" for at in (0, step)}:
-            record = self._read(name)
-            if record and record.get("made_by") == made_by and (record["step"] == step or not record["fits"]):
-                return True
-        return False
 
     def cut(self, step: int) -> None:
         """Forget what was seen after a step."""
@@ -106,19 +98,31 @@ class Figures:
     def _forget(self, is_meant: Callable[[str, int], bool]) -> None:
         for name in self._names():
             match = ANY.fullmatch(name)
-            if match and is_meant(match[1], int(match[2])):
-                (self.folder / name).unlink(missing_ok=True)
+            if re.fullmatch(TEMPORARY, name) or (match and is_meant(match[1], int(match[2]))):
+                with contextlib.suppress(OSError):  # a folder of such a name is not ours
+                    (self.folder / name).unlink()
 
     def _names(self) -> Iterable[str]:
         try:
-            return [path.name for path in self.folder.iterdir()]
+            return [] if self.folder.is_symlink() else [path.name for path in self.folder.iterdir()]
         except OSError:
             return []
 
+    def _content(self, name: str) -> bytes | None:
+        """A file of ours: no link, no device, and not larger than any that we write."""
+        if self.folder.is_symlink():
+            return None
+        with contextlib.suppress(OSError):
+            flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+            with os.fdopen(os.open(self.folder / name, flags), "rb") as file:
+                facts = os.fstat(file.fileno())
+                return file.read() if stat.S_ISREG(facts.st_mode) and facts.st_size <= LARGEST else None
+        return None
+
     def _read(self, name: str) -> Record | None:
         try:
-            record = json.loads(read_plain(self.folder / name))
-        except (OSError, ValueError, RecursionError):
+            record = json.loads(self._content(name) or b"")
+        except (ValueError, RecursionError):
             return None
         return record if isinstance(record, dict) and _is_sound(record) and _stem_of(record) == name[:-5] else None
 
@@ -126,9 +130,11 @@ class Figures:
 def _is_sound(record: Record) -> bool:
     """Whether all that is read of a record is what `save` writes."""
     parts = {"scalars": _is_number, "texts": _is_text, "pictures": _is_text, "histograms": _is_histogram}
+    told = record.get("told", "")
     found = [record.get(part, {}) for part in parts]
     return (
         _is_text(record.get("probe"))
+        and _is_text(told)
         and type(record.get("step")) is int
         and isinstance(record.get("fits"), bool)
         and all(isinstance(part, dict) for part in found)
@@ -137,16 +143,18 @@ def _is_sound(record: Record) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+    return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
 
 
 def _is_number(value: Any) -> bool:
-    return value is None or isinstance(value, float) or type(value) is int
+    return value is None or isinstance(value, float) or (type(value) is int and abs(value) < 1 << 63)
 
 
 def _is_histogram(value: Any) -> bool:
     rows = value if isinstance(value, list) else [None]
-    return all(isinstance(row, list) and len(row) == 3 and all(type(v) in (int, float) for v in row) for row in rows)
+    return all(
+        isinstance(row, list) and len(row) == 3 and all(_is_number(v) and v is not None for v in row) for row in rows
+    )
 
 
 def _stem_of(record: Record) -> str:
@@ -158,10 +166,10 @@ def _stem(probe: str, picture: str, step: int) -> str:
 
 
 def _checked(name: str) -> str:
-    """Layers may have any names, which go into tags as they are."""
-    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
-        raise NnexpError(f"{brief(name)} is no name: 1 to {LONGEST_NAME} letters that can be printed.")
-    return name
+    """Layers may have any names, which go into tags as they are, the end of those that are long."""
+    if not isinstance(name, str) or not name:
+        raise NnexpError(f"{brief(name)} is no name: a name is text, and not empty.")
+    return "".join(letter if letter.isprintable() else "?" for letter in name)[-LONGEST_NAME:]
 
 
 def _finite(value: float) -> float | None:

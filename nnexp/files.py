@@ -23,8 +23,11 @@ WAITS = 16
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace a file by a rename, so that a reader sees the old content or the new, whole."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary.unlink(missing_ok=True)  # a link that lies there must not lead to another file
     try:
-        temporary.write_bytes(content)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
+            file.write(content)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -82,7 +82,8 @@ class Fit:
             except Exception as error:
                 note = f"could not be looked into again: {describe(error)['message']}"
                 notes = dict.fromkeys([*planned.facts().get("notes", []), note])
-                planned.run.write(status="finished", notes=[*notes])
+                with suppress(OSError):  # a full disk: the run stays as it was
+                    planned.run.write(status="finished", notes=[*notes])
 
     def _pieces(self, cohort: Cohort) -> list[Cohort]:
         """As few as memory allows, of even sizes."""

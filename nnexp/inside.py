@@ -75,7 +75,7 @@ def takes_one_hot(module: nn.Module, data: DataSpec, x: Tensor, *lengths: Tensor
     expected = module(row, *rest)
     try:
         output = module(differentiable(row, data), *rest)
-    except (IndexError, RuntimeError, TypeError):
+    except (IndexError, RuntimeError, TypeError, ValueError):
         return False
     return output.shape == expected.shape and torch.allclose(output, expected)
 

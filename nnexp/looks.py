@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
 from nnexp.checkpoint import MODEL, load
 from nnexp.errors import RecordError
 from nnexp.events import Events
-from nnexp.figures import Figures
+from nnexp.figures import Figures, Record
 from nnexp.lane import Lane
 from nnexp.probing import Probing, Sight, about
 from nnexp.record import Run
-from nnexp.replay import Points, new_events
+from nnexp.replay import replacing
 
 
 class Looks:
@@ -26,39 +27,61 @@ class Looks:
     def __init__(self, run: Run, probing: Probing) -> None:
         self.probing, self.figures = probing, Figures(run.path)
         self.last: dict[str, float | None] = {}
+        self.looked: dict[str, str] = {}
         for choice in probing.job.probes:
             self.figures.forget_others(choice.name, probing.made_by(choice))
 
-    def look(self, lane: Lane, events: Events, *, is_end: bool) -> list[str]:
-        """Have those look that are due. Gives what there is to say of them."""
+    def go_on(self, step: int) -> list[str]:
+        """Take over what was seen up to a step, of a run that was interrupted; gives what was said of it."""
+        self.figures.cut(step)
+        records = [*self.figures.records()] if self.probing.job.probes else []
+        for record in records:
+            self._note(record["probe"], record)
+        for name in {record["probe"] for record in records if not record["fits"]}:
+            self.probing.drop(name)
+        return [text for record in records if (text := record.get("told", ""))]
+
+    def look(self, lane: Lane, events: Events | None, *, is_end: bool) -> list[str]:
+        """Have those look that are due. Gives what there is to say of them.
+
+        Args:
+            events: where what they see is shown as well.
+        """
         sights = self.probing.look(lane, is_end=is_end)
         return [text for sight in sights if (text := self._keep(sight, events))]
 
-    def _keep(self, sight: Sight, events: Events) -> str:
-        began = time.perf_counter()
+    def _keep(self, sight: Sight, events: Events | None) -> str:
+        began, made_by = time.perf_counter(), self.probing.made_by(sight.choice)
         try:
-            if sight.error is None:
-                record = self.figures.save(sight, self.probing.made_by(sight.choice))
+            record = self.figures.save(sight, made_by)
+            if events is not None:
                 events.figures(record, self.figures)
-                scalars = record.get("scalars", {})
-                self.last |= {f"{sight.choice.name}/{name}": value for name, value in scalars.items()}
+            self._note(sight.choice.name, record)
         except Exception as error:  # what a probe gives may be anything
-            sight.error = error
+            sight.error = sight.error or error
+            with contextlib.suppress(Exception):  # a full disk
+                self._note(sight.choice.name, self.figures.save(sight, made_by))
         self.probing.seconds["drawing"] += time.perf_counter() - began  # to write pictures is most of it
         return sight.told()
+
+    def _note(self, probe: str, record: Record) -> None:
+        self.last |= {f"{probe}/{name}": value for name, value in record.get("scalars", {}).items()}
+        self.looked[probe] = record.get("made_by", "") if not record.get("failed") else ""
 
     def facts(self) -> dict[str, Any]:
         """What run.json says: the last numbers, and the time that all took; nothing of a job without probes."""
         if not self.probing.job.probes:
             return {}
         spent = {name: round(seconds, 3) for name, seconds in self.probing.seconds.items()}
-        return {"probes": self.last, "probing": spent | {"pictures": self.probing.num_drawn}}
+        probing = spent | {"pictures": self.probing.num_drawn}
+        return {"probes": self.last, "looked": self.looked, "probing": probing}
 
 
 def look_again(run: Run, lane: Lane, fingerprint: str, probing: Probing) -> None:
     """Have probes look into a run that finished without them, at its last step, with the weights that it ended with.
 
-    Raises RecordError where these are gone.
+    Killed at any moment, it is done again: run.json says last that they looked. Raises RecordError where the weights
+    are gone.
     """
     began, facts = time.time(), run.read()
     content = load(run.path / MODEL)
@@ -67,13 +90,13 @@ def look_again(run: Run, lane: Lane, fingerprint: str, probing: Probing) -> None
     lane.module.load_state_dict(content["weights"])
     lane.step = content["step"]
     looks = Looks(run, probing)
-    events = new_events(run.path, lane, began, Points(lane), replayed=True)
+    told = looks.look(lane, None, is_end=True)
+    with replacing(run.path, lane, began) as events:
+        events.session_end("finished", lane.step, metrics=facts.get("metrics"))
+    names = [choice.name for choice in probing.job.probes]
     mine = tuple(about(choice) for choice in probing.job.probes)
     notes = [text for text in facts.get("notes", []) if not text.startswith(mine)]  # they say now what they say
-    notes += looks.look(lane, events, is_end=True)
-    events.session_end("finished", lane.step, metrics=facts.get("metrics"))
-    events.flush()
-    mine = tuple(f"{choice.name}/" for choice in probing.job.probes)
-    others = {name: value for name, value in facts.get("probes", {}).items() if not name.startswith(mine)}
+    others = {key: value for key, value in facts.get("probes", {}).items() if key.partition("/")[0] not in names}
     now = looks.facts()
-    run.write(status="finished", notes=notes, probes=others | now["probes"], probing=now["probing"])
+    now |= {"probes": others | now["probes"], "looked": facts.get("looked", {}) | now["looked"]}
+    run.write(status="finished", notes=notes + told, **now)

@@ -12,7 +12,7 @@ from nnexp.cost import Costs
 from nnexp.errors import RecordError, cut
 from nnexp.metrics import last_step
 from nnexp.plan import Cohort, Done, Planned
-from nnexp.record import ENDED, now
+from nnexp.record import now
 from nnexp.results import Results
 from nnexp.schedule import Schedule
 from nnexp.stop import Stop
@@ -118,7 +118,7 @@ class Outcomes:
             facts, (is_busy, reason) = self._facts(item), reasons[item.number]
             if facts is None:
                 continue
-            if facts["status"] in ENDED and facts["status"] not in item.again:  # by another process, meanwhile
+            if item.ending() is not None:  # by another process, meanwhile
                 self._ended(item)
             elif is_busy and self.is_sweep:
                 busy.append(item)
@@ -190,6 +190,11 @@ def _mark(item: Planned, *, status: str, **facts: Any) -> None:
 
     item.run.lock()
     try:
+        if item.status == "finished":  # it was only looked into
+            why = facts.get("error", {}).get("message", "its process is gone")
+            note = f"could not be looked into again: {why}"
+            item.run.write(status="finished", notes=[*dict.fromkeys([*item.facts().get("notes", []), note])])
+            return
         steps = last_step(item.run.path / "metrics.csv")
         reason = facts.get("error", {}).get("message", "")
         end_for(item.run.path, item.job.flat(), status, steps, reason)

@@ -11,7 +11,6 @@ from typing import Any
 from nnexp.config import Choice, Job
 from nnexp.create import Index, create, create_all, experiment_folder
 from nnexp.errors import ConfigError, RecordError
-from nnexp.figures import Figures
 from nnexp.fingerprint import fingerprint, made_by
 from nnexp.place import check_writable, index
 from nnexp.record import ENDED, Run, most_locks
@@ -58,11 +57,9 @@ class Planned:
         return None if is_left else facts
 
     def unseen(self, facts: dict[str, Any]) -> list[str]:
-        """The probes that have not looked at the last step of a run."""
-        if not self.probes or self.found is None:
-            return []
-        figures, step = Figures(self.found.path), facts.get("steps", 0)
-        return [name for name, made_by in self.probes.items() if not figures.is_there(name, step, made_by)]
+        """The probes that have not looked at the last step of a run, or did with other code or values."""
+        looked = facts.get("looked", {})
+        return [name for name, made_by in self.probes.items() if looked.get(name) != made_by]
 
     @property
     def status(self) -> str:

@@ -11,51 +11,25 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
 
 import torch
 from torch import nn
 
+from nnexp.arithmetic import arithmetic
 from nnexp.config import Choice, Job, Settings
 from nnexp.drawing import draw
 from nnexp.errors import cut
 from nnexp.fingerprint import made_by
 from nnexp.lane import Lane
+from nnexp.moments import is_moment, next_moment, pictured
 from nnexp.registry import Registry
 from nnexp.seeding import derive, generator, seed_all
 from nnexp.seen import Seen, plain
 from nnexp.undisturbed import undisturbed
 from nnexp.view import View
 
-MOST_PICTURES = 10  # of one name, for TensorBoard keeps no more
 Build = Callable[[Job], Lane]
-
-
-@cache
-def moments(every: int | str, max_steps: int) -> tuple[int, ...]:
-    """The steps at which a probe looks: the first and the last among them."""
-    if isinstance(every, int):
-        steps = list(range(0, max_steps, every))
-    elif every == "log":
-        steps = [0, *(10**power for power in range(1, len(str(max_steps))))]
-    else:
-        steps = [0]
-    return (*(step for step in steps if step < max_steps), max_steps)
-
-
-@cache
-def pictured(every: int | str, max_steps: int) -> frozenset[int]:
-    """Those of them at which it draws: all, or few with more and more steps in between.
-
-    They are one fewer than may be, for a run that ends early draws at its last step as well.
-    """
-    steps, most = moments(every, max_steps), MOST_PICTURES - 1
-    if len(steps) <= most:
-        return frozenset(steps)
-    last = len(steps) - 1
-    places = {round(last ** (number / (most - 2))) for number in range(most - 1)}
-    return frozenset(steps[place] for place in {0, *places})
 
 
 @dataclass
@@ -81,8 +55,15 @@ class Sight:
             return f"{about(self.choice)} says: {self.seen.warning}" if self.seen and self.seen.warning else ""
         frames = traceback.extract_tb(self.error.__traceback__)
         place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-        what = cut(f"{type(self.error).__name__}: {self.error}")
+        what = cut(f"{type(self.error).__name__}: {message_of(self.error)}")
         return f"{about(self.choice)} saw nothing from step {self.step} on: {what}{place}"
+
+
+def message_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "its message cannot be shown"
 
 
 def about(choice: Choice) -> str:
@@ -112,26 +93,30 @@ class Probing:
 
     def next_after(self, step: int, max_steps: int) -> int:
         """The first step after `step` at which one looks."""
-        found = (at for choice in self.left for at in moments(choice.values["every"], max_steps) if at > step)
-        return min(found, default=max_steps)
+        return min((next_moment(c.values["every"], step, max_steps) for c in self.left), default=max_steps)
 
     def made_by(self, choice: Choice) -> str:
         """What decides what a probe sees, besides the run: its code and its values, but not when it looks."""
         return made_by(choice, self.registry)
 
+    def drop(self, name: str) -> None:
+        """Ask a probe no more."""
+        self.left = [choice for choice in self.left if choice.name != name]
+
     def look(self, lane: Lane, *, is_end: bool) -> Iterator[Sight]:
         """What the probes see that are due. One that does not fit, or raises, is not asked again."""
-        due = [c for c in self.left if is_end or lane.step in moments(c.values["every"], lane.trainer.max_steps)]
+        most = lane.trainer.max_steps
+        due = [choice for choice in self.left if is_end or is_moment(choice.values["every"], lane.step, most)]
         if due:
             self.own.look_at(lane)
         for choice in due:
             sight = self._look(choice, lane)
-            is_drawn = is_end or lane.step in pictured(choice.values["every"], lane.trainer.max_steps)
-            if sight.seen is not None and is_drawn:
+            is_drawn = is_end or lane.step in pictured(choice.values["every"], most)
+            if sight.seen is not None and sight.error is None and is_drawn:
                 self._draw(sight)
             yield sight
             if sight.seen is None or sight.error:  # also one that could not be kept
-                self.left.remove(choice)
+                self.drop(choice.name)
 
     def _look(self, choice: Choice, lane: Lane) -> Sight:
         sight, began = Sight(choice, lane.step), time.perf_counter()
@@ -204,7 +189,8 @@ class Own:
         """A lane without traces of a probe, built anew only where one left any: to restore it costs less."""
         lane, traces = self._known.get(job.settings, (None, None))
         if lane is None or traces != traces_on(lane.module):
-            lane = self.build(job)
+            with arithmetic(32, torch.device("cpu")):  # as every lane is built, whatever is computed around this
+                lane = self.build(job)
             self._known[job.settings] = lane, traces_on(lane.module)
         return lane
 
@@ -224,9 +210,19 @@ class Own:
 
 
 def traces_on(module: nn.Module) -> list[Any]:
-    """What a probe may leave on a model besides other numbers: hooks, attributes, other tensors in its place."""
+    """What a probe may leave on a model that restoring its weights does not undo: other layers or tensors, hooks,
+    attributes, gradients, and numbers in buffers that are in no checkpoint.
+    """
+    return [(name, id(layer), _own_traces(layer)) for name, layer in module.named_modules()]
+
+
+def _own_traces(layer: nn.Module) -> list[Any]:
+    tensors = [(name, id(p), p.requires_grad, p.grad is None) for name, p in layer._parameters.items() if p is not None]
+    lost = [layer._buffers[name] for name in layer._non_persistent_buffers_set]
+    values = {name: value for name, value in layer.__dict__.items() if name != "training"}  # which a view sets
     return [
-        [*layer.__dict__, *(len(value) for value in layer.__dict__.values() if isinstance(value, OrderedDict))]
-        + [id(p) for p in layer._parameters.values()]
-        for layer in module.modules()
+        *tensors,
+        *(None if buffer is None else buffer._version for buffer in lost),
+        *(len(value) if isinstance(value, OrderedDict) else name for name, value in values.items()),
+        *(value for value in values.values() if isinstance(value, int | float | str | None)),
     ]

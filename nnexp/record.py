@@ -52,6 +52,7 @@ FACTS: dict[str, tuple[Callable[[Any], bool], bool]] = {
     "notes": (lambda value: isinstance(value, list) and all(isinstance(text, str) for text in value), False),
     "metrics": (_are_numbers, False),
     "probes": (_are_numbers, False),
+    "looked": (lambda value: isinstance(value, dict), False),
     "probing": (lambda value: isinstance(value, dict) and all(map(_is_number, value.values())), False),
     "error": (
         lambda value: value is None or (isinstance(value, dict) and isinstance(value.get("message"), str)),

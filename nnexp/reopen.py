@@ -59,6 +59,7 @@ def load(path: str | Path) -> Loaded:
         raise RecordError(f"{run.path}: config.yaml cannot be read: {cut(' '.join(str(error).split()))}") from None
     if not isinstance(config, dict):
         raise RecordError(f"{run.path}: config.yaml holds no job.")
+    config.pop("probe", None)  # of which one may be gone
     job = make_job(config, registry, experiment=str(facts.get("experiment")))
     if fingerprint(job, registry) != facts.get("fingerprint"):
         warnings.warn(f"{run.path}: the code or the files that it was trained with have changed.", stacklevel=2)

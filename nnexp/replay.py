@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
-from nnexp.events import Events
+from nnexp.events import EVENT_FILES, Events
 from nnexp.figures import Figures
 from nnexp.lane import Lane
 from nnexp.metrics import read_rows
@@ -25,6 +28,20 @@ class Points:
         return is_evaluation or "lr" in row or "test/loss" in row
 
 
+@contextlib.contextmanager
+def replacing(folder: Path, lane: Lane, started: float) -> Iterator[Events]:
+    """An event file with all that is recorded; at the end of the block it takes the place of the one that is there."""
+    old = sorted(folder.glob(EVENT_FILES))
+    events = Events(folder, is_hidden=True)
+    try:
+        _fill(events, folder, lane, started, Points(lane), replayed=True)
+        yield events
+        events.flush()
+        os.replace(events.path, old[-1] if old else folder / events.name)
+    finally:
+        events.path.unlink(missing_ok=True)
+
+
 def new_events(folder: Path, lane: Lane, started: float, points: Points, *, replayed: bool) -> Events:
     """A new event file in place of the one that is there.
 
@@ -33,12 +50,17 @@ def new_events(folder: Path, lane: Lane, started: float, points: Points, *, repl
         replayed: with all that was recorded before.
     """
     events = Events(folder)
+    _fill(events, folder, lane, started, points, replayed=replayed)
+    return events
+
+
+def _fill(events: Events, folder: Path, lane: Lane, started: float, points: Points, *, replayed: bool) -> None:
     events.session_start(lane.job.flat(), started)
     if replayed:
         rows = read_rows(folder / "metrics.csv")
         events.scalars((step, row) for step, row in rows if points.holds(step, row))
         figures = Figures(folder)
         for record in figures.records():
-            events.figures(record, figures)
+            with contextlib.suppress(ValueError, TypeError, OverflowError):  # one that is damaged costs itself
+                events.figures(record, figures)
     events.flush()
-    return events

@@ -20,7 +20,7 @@ from nnexp.config import DEFAULT, PROBE, Job, known_keys
 from nnexp.errors import ConfigError, cut
 from nnexp.jobs import as_typed, choices_of, job_of, plugins_of, values_of
 from nnexp.points import Point, points, repeated
-from nnexp.registry import Registry
+from nnexp.registry import Broken, Registry
 from nnexp.tell import count_of
 
 OF_POINTS = ("sweep.zip", "sweep.exclude", "sweep.repeats")
@@ -71,9 +71,11 @@ def compose(
 
 def _one(axes: list[Axis], composer: Composer, probes: tuple[str, ...]) -> Composed:
     """The single job of a command without -m."""
+    broken: list[Broken] = []
     chosen_in_files = composer.base(_experiment(axes)).config.get(PROBE)
     if all(axis.key != PROBE for axis in axes) and isinstance(chosen_in_files, dict) and DEFAULT in chosen_in_files:
         axes = [*axes, Axis(PROBE, (probes,))]
+        broken = [each for each in composer.registry.broken.values() if each.kind == PROBE]
     given = [axis for axis in axes if is_command_key(axis.key)]
     for axis in given:
         if axis.key in OF_POINTS:
@@ -82,6 +84,7 @@ def _one(axes: list[Axis], composer: Composer, probes: tuple[str, ...]) -> Compo
     own = _experiment_axes(axes, composer)
     keys = ", ".join(axis.key for axis in own)
     notes = [f"the experiment is a sweep over {keys}. This is one point of it; -m trains all."] if own else []
+    notes += [f"probe={each.name} cannot be used: {each.reason}" for each in broken]
     return _Points([axis for axis in axes if axis not in given], command, composer, notes, frozenset()).composed()
 
 

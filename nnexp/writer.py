@@ -42,7 +42,6 @@ class Writer:
         self.run, self.lane, self.fingerprint = run, lane, fingerprint
         self.looks, self.points = Looks(run, probing), Points(lane)
         self.is_fresh = self.is_open = True
-        self.notes: list[str] = []
         self._ending: dict[str, Any] | None = None
         self.started, self._flushed = time.time(), time.monotonic()
         digest(lane.state())  # what cannot be kept is refused now, not at the first checkpoint
@@ -52,7 +51,7 @@ class Writer:
         if facts["status"] == "new":
             self.metrics.restart()  # killed, or its disk full, before it began
         resumed = [*facts["resumed_from"], self._resume()] if facts["status"] != "new" else []
-        self.looks.figures.cut(-1 if self.is_fresh else lane.step)
+        self.notes = self.looks.go_on(-1 if self.is_fresh else lane.step)
         self.path: str | None = facts.get("path")  # a resume keeps it
         self.events = new_events(run.path, lane, self.started, self.points, replayed=not self.is_fresh)
         self._update(
@@ -61,7 +60,7 @@ class Writer:
             parameters=lane.num_weights,
             resumed_from=resumed,
             started=now(),
-            notes=[],
+            notes=self.notes,
             error=None,
         )
 

@@ -34,7 +34,7 @@ def test_a_look_is_files_of_one_stem_and_a_record_that_names_them(tmp_path: Path
     assert figures.content(record["pictures"]["field/depth"], "png") == b"a picture"
 
 
-@pytest.mark.parametrize("name", ["", "a\nb", "x" * 101, 3])
+@pytest.mark.parametrize("name", ["", 3, None])
 def test_what_is_no_name_is_refused(tmp_path: Path, name: str) -> None:
     for seen, drawn in ((Seen({name: 1.0}), ()), (Seen(texts={name: "x"}), ()), (pictures(name), (name,))):
         with pytest.raises(NnexpError, match="is no name"):
@@ -69,17 +69,6 @@ def test_what_was_seen_after_a_step_is_forgotten_and_nothing_else(tmp_path: Path
     assert [path.name for path in figures.folder.iterdir()] == ["mine-20.txt"]
 
 
-def test_a_look_is_there_where_the_same_probe_made_it_or_does_not_fit(tmp_path: Path) -> None:
-    figures = Figures(tmp_path)
-    assert not figures.is_there("eye", 5, "me")
-    figures.save(sight(5, Seen()), "me")
-    assert figures.is_there("eye", 5, "me")
-    assert not figures.is_there("eye", 6, "me")
-    assert not figures.is_there("eye", 5, "another")
-    figures.save(sight(0, None), "another")
-    assert figures.is_there("eye", 5, "another")
-
-
 DAMAGED = [
     {"scalars": {"a": "1"}},
     {"scalars": [1]},
@@ -90,6 +79,9 @@ DAMAGED = [
     {"step": 7},
     {"probe": "other"},
     {"fits": 1},
+    {"scalars": {"a": 10**400}},
+    {"texts": {"a": "\ud800"}},
+    {"told": 3},
 ]
 
 
@@ -123,3 +115,26 @@ def test_numbers_are_plain_and_what_is_not_finite_is_null() -> None:
     assert plain(given) == {"t": [[1.0, None]], "3": [None, "text", None, True], "r": [0, 1]}
     with pytest.raises(TypeError, match="not of object"):
         plain({"x": object()})
+
+
+def test_of_figures_that_are_a_link_nothing_is_read_or_removed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    own = tmp_path / "elsewhere" / "holiday-20240801.png"
+    own.write_bytes(b"mine")
+    (tmp_path / "figures").symlink_to(tmp_path / "elsewhere")
+    Figures(tmp_path).cut(0)
+    assert own.read_bytes() == b"mine"
+    assert [*Figures(tmp_path).records()] == []
+    assert Figures(tmp_path).content("holiday-20240801", "png") is None
+
+
+def test_what_is_no_file_of_ours_is_not_read(tmp_path: Path) -> None:
+    figures = Figures(tmp_path)
+    figures.save(sight(3, Seen()), "me")
+    (figures.folder / "eye-0000004.json").symlink_to("/dev/zero")
+    (figures.folder / "eye-0000005.json").mkdir()
+    with (figures.folder / "eye-0000006.json").open("wb") as file:
+        file.truncate(1 << 40)
+    assert [record["step"] for record in figures.records()] == [3]
+    figures.cut(0)
+    assert (figures.folder / "eye-0000005.json").is_dir()

@@ -53,3 +53,11 @@ def test_a_file_that_cannot_be_settled_is_told_of_its_own_group(tmp_path: Path) 
     assert isinstance(second, FileNotFoundError)
     assert third is None
     assert (tmp_path / "a").read_text() == "a"
+
+
+def test_a_link_that_lies_where_a_file_is_made_ready_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / f".a.{os.getpid()}.part").symlink_to("precious")
+    write_atomically(tmp_path / "a", b"new")
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert (tmp_path / "a").read_bytes() == b"new"

@@ -6,9 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
+from contract.stopping import StopAfter
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from nnexp.command import Command
+from nnexp.launcher import launch
+from nnexp.plan import plan
 from nnexp.record import Run
+from nnexp.stop import Stop
+from nnexp.sweeper import compose_jobs
 
 JOB = ["dataset=moons", "model=mlp", "trainer.max_steps=30"]
 COUNTS = '''"""Counts its calls. Our own."""
@@ -126,13 +132,15 @@ def test_a_run_without_its_weights_stays_as_it_is_with_a_note(train, counts) -> 
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"probe": 1, "step": 30, "fits": true}', b'{"step": "30"}'])
-def test_a_record_that_is_damaged_is_made_anew(train, counts, content: bytes) -> None:
+def test_a_record_that_is_damaged_is_left_out_and_costs_nothing_else(train, counts, content: bytes) -> None:
     run = train(*JOB, "probe=counts", plugins=counts)
-    record = run.path / "figures" / "counts-0000030.json"
-    (run.path / "figures" / "counts-0000000.json").write_bytes(content)
-    record.write_bytes(content)
-    train(*JOB, "probe=counts", plugins=counts)
-    assert json.loads(record.read_bytes())["scalars"]["number"] == 1.0
+    (run.path / "figures" / "counts-0000030.json").write_bytes(content)
+    train(*JOB, "probe=[counts,gradient_norm]", plugins=counts)
+    assert run.read()["notes"] == []
+    events = EventAccumulator(str(run.path))
+    events.Reload()
+    assert [point.step for point in events.Scalars("counts/number")] == [0, 10]
+    assert [image.step for image in events.Images("gradient_norm/layers")] == [30]
 
 
 def test_files_of_somebody_elses_in_figures_are_left_alone(train, counts) -> None:
@@ -147,3 +155,38 @@ def test_files_of_somebody_elses_in_figures_are_left_alone(train, counts) -> Non
     assert outside.read_text() == "kept"
     assert (folder / "notes.txt").read_text() == "mine"
     assert not (folder / "counts-0000030.json").is_symlink()
+
+
+KILL = "__import__('os').kill(__import__('os').getpid(), 9)"
+DEADLY = COUNTS.replace("class Counts", "class Deadly").replace('raise RuntimeError("broken")', KILL)
+
+
+def test_a_finished_run_stays_finished_where_looking_into_it_ends_the_process(
+    tmp_path: Path, registry_with, write_plugin
+) -> None:
+    plugins = registry_with(write_plugin("deadly", DEADLY, kind="probe").parent.parent)
+    sweep = [*JOB, "seed=0,1", f"runs='{tmp_path / 'runs'}'"]
+
+    def launched(*overrides: str) -> list[Run]:
+        jobs = compose_jobs([*sweep, *overrides], plugins, multirun=True)
+        return [item.run for item in launch(plan(jobs, plugins), plugins, Stop(), Command(workers=1), quiet=True)]
+
+    before = [(run.path / "model.pt").read_bytes() for run in launched()]
+    after = launched("probe=deadly", "probe.deadly.is_broken=true")
+    assert [run.status for run in after] == ["finished", "finished"]
+    assert [(run.path / "model.pt").read_bytes() for run in after] == before
+    assert all("could not be looked into again" in run.read()["notes"][0] for run in after)
+
+
+def test_what_an_interrupted_run_was_told_of_its_probes_and_their_last_numbers_are_kept(train, counts) -> None:
+    overrides = [*JOB, "probe=[counts,gradient_norm,filters]", "checkpoint_every=5", "probe.gradient_norm.every=7"]
+    whole = train(*overrides, "probe.counts.is_broken=true", plugins=counts, runs="whole")
+    cut = train(*overrides, "probe.counts.is_broken=true", plugins=counts, stop=StopAfter(24))
+    assert cut.status == "interrupted"
+    assert cut.read()["steps"] > 10
+    train(*overrides, "probe.counts.is_broken=true", plugins=counts)
+    assert asked(cut) == ["asked at 0"]
+    for name in ("notes", "probes", "looked"):
+        assert cut.read()[name] == whole.read()[name]
+    figures = [{p.name: p.read_bytes() for p in (run.path / "figures").iterdir()} for run in (whole, cut)]
+    assert figures[0] == figures[1]

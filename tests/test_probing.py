@@ -13,8 +13,8 @@ from contract.stopping import StopAfter
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from nnexp.launcher import launch
+from nnexp.moments import pictured
 from nnexp.plan import plan
-from nnexp.probing import moments, pictured
 from nnexp.record import Run
 from nnexp.registry import discover
 from nnexp.stop import Stop
@@ -74,26 +74,6 @@ class Rude(Probe):
 
 def contents(run: Run) -> dict[str, bytes]:
     return {name: (run.path / name).read_bytes() for name in ("metrics.csv", "model.pt")}
-
-
-SCHEDULES = [(every, steps) for every in ("log", "ends", 1, 3, 1000) for steps in (0, 1, 9, 10, 11, 100, 4000)]
-
-
-@pytest.mark.parametrize(("every", "max_steps"), [*SCHEDULES, ("log", 10**7), ("log", 10**9), ("ends", 10**9)])
-def test_looks_are_at_the_first_and_the_last_step_and_few_of_them_are_drawn(every, max_steps: int) -> None:
-    steps, drawn = moments(every, max_steps), pictured(every, max_steps)
-    assert (steps[0], steps[-1]) == (0, max_steps)
-    assert sorted(set(steps)) == list(steps)
-    assert {0, max_steps} <= drawn <= set(steps)
-    assert len(drawn) <= 9  # a run that ends early draws one more
-    assert len(steps) > 9 or drawn == set(steps)
-
-
-def test_the_schedules_are_what_they_say() -> None:
-    assert moments("log", 4000) == (0, 10, 100, 1000, 4000)
-    assert moments("ends", 4000) == (0, 4000)
-    assert moments(1500, 4000) == (0, 1500, 3000, 4000)
-    assert sorted(pictured(100, 4000)) == [0, 100, 200, 300, 500, 800, 1400, 2400, 4000]
 
 
 @pytest.mark.parametrize("pair", [("dataset=moons", "model=mlp"), ("dataset=pattern", "model=gru")], ids="-".join)
