@@ -35,8 +35,17 @@ def draw(picture: Picture, numbers: dict[str, Any], whose: str) -> dict[str, byt
             content = io.BytesIO()
             figure.savefig(content, format=name, **options)
             result[name] = content.getvalue()
-            figure.set_layout_engine("none")  # the first has made it, for all
+            _fix_layout(figure)
     return result
+
+
+def _fix_layout(figure: Figure) -> None:
+    """As the first format has made it, for all; rounded, since its last digits differ from time to time."""
+    if figure.get_layout_engine() is not None:
+        figure.set_layout_engine("none")
+        for axes in figure.axes:
+            left, bottom, width, height = (round(number, 6) for number in axes.get_position().bounds)
+            axes.set_position((left, bottom, width, height))
 
 
 @contextmanager

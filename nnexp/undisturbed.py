@@ -28,7 +28,7 @@ def undisturbed() -> Iterator[None]:
     for name in [name for name in os.environ if name.startswith("PL_TRAINER_")]:
         del os.environ[name]  # they would change the Trainer's arguments behind our back
     for logger in loggers[1:]:
-        logger.setLevel(logging.WARNING)
+        _set_level(logger, logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*configure_optimizers. returned .None.*")
@@ -36,7 +36,7 @@ def undisturbed() -> Iterator[None]:
             yield
     finally:
         for logger, level, handlers in before:
-            logger.setLevel(level)
+            _set_level(logger, level)
             logger.handlers[:] = handlers
         torch.set_num_threads(threads)
         torch.set_default_dtype(default)
@@ -46,6 +46,13 @@ def undisturbed() -> Iterator[None]:
         os.chdir(here)
         os.umask(umask)
         sys.stdout, sys.stderr = streams
-        os.environ.clear()
-        os.environ.update(environment)
+        if dict(os.environ) != environment:  # to set it takes longer than to look
+            os.environ.clear()
+            os.environ.update(environment)
         apply(state)
+
+
+def _set_level(logger: logging.Logger, level: int) -> None:
+    """What a logger is told it forgets all it knows for, and so do all others."""
+    if logger.level != level:
+        logger.setLevel(level)
