@@ -70,7 +70,7 @@ class Figures:
 
     def records(self) -> Iterator[Record]:
         """The records that are whole, by step."""
-        names = sorted((match[2], name) for name in self._names() if (match := RECORD.fullmatch(name)))
+        names = sorted((int(match[2]), name) for name in self._names() if (match := RECORD.fullmatch(name)))
         for _, name in names:
             record = self._read(name)
             if record is not None:
