@@ -80,7 +80,8 @@ class Events:
             self.scalars([(step, scalars)])
         stems = record.get("pictures", {})
         values = [summaries.image(f"{probe}/{tag}", figures.content(stem, "png")) for tag, stem in stems.items()]
-        values += [summaries.text(f"{probe}/{tag}", text) for tag, text in record.get("texts", {}).items()]
+        texts = record.get("texts", {}) if record.get("is_drawn", True) else {}  # TensorBoard keeps ten, as of pictures
+        values += [summaries.text(f"{probe}/{tag}", text) for tag, text in texts.items()]
         values += [summaries.histogram(f"{probe}/{tag}", rows) for tag, rows in record.get("histograms", {}).items()]
         self._values(step, [value for value in values if value is not None])
         graph = figures.graph(record)

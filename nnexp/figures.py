@@ -41,7 +41,7 @@ class Figures:
         """Write what a probe saw; gives the record of it. Raises NnexpError where a name cannot stand in a path."""
         probe, step, seen = sight.choice.name, sight.step, None if sight.error else sight.seen
         record: Record = {"probe": probe, "step": step, "fits": seen is not None, "told": sight.told()}
-        record["failed"] = sight.error is not None
+        record |= {"failed": sight.error is not None, "is_drawn": sight.is_drawn}
         record |= {"values": sight.choice.values, "made_by": made_by}
         if self.folder.is_symlink():
             raise NnexpError(f"{self.folder} is a link, and what it leads to may be another's. Remove it.")

@@ -38,6 +38,7 @@ class Sight:
 
     Args:
         choice: the probe.
+        is_drawn: whether this is a step of which pictures and texts are shown.
         numbers: of each picture, as they are written.
         drawn: of each picture that is drawn, its files' content by ending.
     """
@@ -46,6 +47,7 @@ class Sight:
     step: int
     seen: Seen | None = None
     error: BaseException | None = None
+    is_drawn: bool = True
     numbers: dict[str, dict[str, Any]] = field(default_factory=dict)
     drawn: dict[str, dict[str, bytes]] = field(default_factory=dict)
 
@@ -111,8 +113,8 @@ class Probing:
             self.own.look_at(lane)
         for choice in due:
             sight = self._look(choice, lane)
-            is_drawn = is_end or lane.step in pictured(choice.values["every"], most)
-            if sight.seen is not None and sight.error is None and is_drawn:
+            sight.is_drawn = is_end or lane.step in pictured(choice.values["every"], most)
+            if sight.seen is not None and sight.error is None and sight.is_drawn:
                 self._draw(sight)
             yield sight
             if sight.seen is None or sight.error:  # also one that could not be kept

@@ -23,6 +23,7 @@ CHARTS = {
     "accuracy": ("val/accuracy", "test/accuracy"),
     "gradient norm": ("grad_norm",),
     "learning rate": ("lr",),
+    "gradient norm by layer": ("grad_norm/.+",),
 }
 
 

@@ -27,6 +27,7 @@ from nnexp.plan import plan
 from nnexp.record import Run
 from nnexp.registry import Registry
 from nnexp.stop import Stop
+from nnexp.summaries import CHARTS
 from nnexp.sweeper import compose_jobs
 
 CHROMIUM = shutil.which("chromium")
@@ -173,9 +174,9 @@ def test_custom_scalars_compare_all_runs(page: Page, names: dict[str, str]) -> N
     assert set(colours) == set(names.values())
     charts = dashboard.locator("tf-custom-scalar-multi-line-chart-card")
     titles = dashboard.locator("tf-card-heading .heading-label")
-    until(lambda: titles.all_inner_texts() == ["loss", "accuracy", "gradient norm", "learning rate"])
+    until(lambda: titles.all_inner_texts() == [*CHARTS])
     matches = charts.locator(".matches-text")
-    expected = [3 * 3 + 2 * 2, 3 * 2 + 2, 5, 5]  # the test set is for those that finish
+    expected = [3 * 3 + 2 * 2, 3 * 2 + 2, 5, 5, 5 * 2]  # the test set is for those that finish; two layers each
     until(lambda: matches.all_inner_texts() == [f"Matches ({number})" for number in expected])
     seen = charts.first.locator("vz-line-chart2")
     until(lambda: colours_in(seen, colours) == set(names.values()))

@@ -154,6 +154,15 @@ def test_scalars_and_pictures_are_in_the_event_file_at_the_steps_of_the_looks(tr
     assert run.read()["probes"]["gradient_norm/before_clipping/total"] > 0
 
 
+def test_of_texts_as_many_are_shown_as_of_pictures_and_all_are_kept(train) -> None:
+    overrides = ["dataset=chartext", "model=linear", "trainer.max_steps=30", "probe=sample", "probe.sample.every=2"]
+    run = train(*overrides, "probe.sample.length=3", "dataset.length=8")
+    events = EventAccumulator(str(run.path), size_guidance={"tensors": 0})
+    events.Reload()
+    assert [text.step for text in events.Tensors("sample/drawn")] == sorted(pictured(2, 30))
+    assert len([*(run.path / "figures").glob("sample-00*.json")]) == 16
+
+
 def test_an_interrupted_run_ends_with_the_figures_and_events_of_one_that_was_not(train) -> None:
     overrides = ["dataset=moons", "model=mlp", "trainer.max_steps=60", "probe=gradient_norm"]
     overrides += ["probe.gradient_norm.every=20", "checkpoint_every=7"]
