@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
-from nnexp import seeding
+from nnexp import DataSpec, plugin, seeding
 from nnexp.config import Job
 from nnexp.datasets import Datasets
 from nnexp.lane import Lane
@@ -81,6 +82,25 @@ def view_of(make_lane: Callable[..., Lane], registry: Registry) -> Callable[...,
         return View(own.fresh(), generator(0, "probe"), own.exact)
 
     return look
+
+
+@pytest.fixture
+def view_on(view_of: Callable[..., View]) -> Callable[..., View]:
+    """A view of any module, or model by name, on random rows of any data, two of each class in turn:
+    `view_on(6, spec, "vit", hidden_size=8)`.
+    """
+    view = view_of("dataset=moons", "model=linear")
+
+    def make(num_rows: int, data: DataSpec, module: nn.Module | str, *lengths: torch.Tensor, **values: Any) -> View:
+        model = plugin("model", module)(data, **values) if isinstance(module, str) else module
+        shape = (num_rows, *data.shape)
+        x = torch.randint(data.vocab, shape) if data.kind == "tokens" else torch.randn(shape)
+        rows = (x, torch.arange(num_rows) // 2 % data.outputs, *lengths)
+        view.data, view.module = data, model.eval()
+        view.rows = lambda split, count: tuple(t[:count].clone() for t in rows)
+        return view
+
+    return make
 
 
 def _numbers(state: seeding.State) -> dict[str, Any]:

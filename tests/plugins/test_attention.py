@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -79,20 +80,8 @@ TOKENS = DataSpec(kind="tokens", shape=(5,), vocab=5, per_step=True, outputs=5)
 
 
 @pytest.fixture
-def made(view_of):
-    """A view of a model and of six random rows."""
-
-    view = view_of("dataset=moons", "model=linear")
-
-    def make(data, module, *lengths, **values):
-        model = plugin("model", module)(data, **values) if isinstance(module, str) else module
-        x = torch.randint(data.vocab, (6, *data.shape)) if data.kind == "tokens" else torch.randn(6, *data.shape)
-        rows = (x, torch.zeros(6), *lengths)
-        view.data, view.module = data, model.eval()
-        view.rows = lambda split, count: tuple(t[:count].clone() for t in rows)
-        return view
-
-    return make
+def made(view_on):
+    return partial(view_on, 6)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """feature_maps: maps against convolutions by hand, and layers of a model that nobody knows."""
 
 import json
+from functools import partial
 
 import pytest
 import torch
@@ -43,20 +44,8 @@ VECTOR = DataSpec(kind="vector", shape=(2,))
 
 
 @pytest.fixture
-def made(view_of):
-    """A view of a model and of random rows, of classes 0, 0, 1, 1, 2, ..."""
-
-    view = view_of("dataset=moons", "model=linear")
-
-    def make(data, module, *lengths, **values):
-        model = plugin("model", module)(data, **values) if isinstance(module, str) else module
-        x = torch.randint(data.vocab, (10, *data.shape)) if data.kind == "tokens" else torch.randn(10, *data.shape)
-        rows = (x, torch.arange(10) // 2 % data.outputs, *lengths)
-        view.data, view.module = data, model.eval()
-        view.rows = lambda split, count: tuple(t[:count].clone() for t in rows)
-        return view
-
-    return make
+def made(view_on):
+    return partial(view_on, 10)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """filters: pictures against weights that were put there, in whatever order a model reads."""
 
 import json
+from functools import partial
 
 import pytest
 import torch
@@ -32,18 +33,8 @@ VECTOR = DataSpec(kind="vector", shape=(2,))
 
 
 @pytest.fixture
-def made(view_of):
-    """A view of a model and of random rows."""
-
-    view = view_of("dataset=moons", "model=linear")
-
-    def make(data, module, **values):
-        model = plugin("model", module)(data, **values) if isinstance(module, str) else module
-        x = torch.randint(data.vocab, (3, *data.shape)) if data.kind == "tokens" else torch.randn(3, *data.shape)
-        view.data, view.module, view.rows = data, model.eval(), lambda split, count: (x[:count].clone(),)
-        return view
-
-    return make
+def made(view_on):
+    return partial(view_on, 3)
 
 
 @pytest.fixture
