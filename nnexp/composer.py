@@ -17,10 +17,10 @@ from hydra.core.plugins import Plugins
 from hydra.errors import MissingConfigException
 
 from nnexp.command import command_schema, nested, take_command
-from nnexp.config import ALL, DEFAULT, GROUPS, PROBE, parameters_of, settings_schema
+from nnexp.config import GROUPS, PROBE, parameters_of, settings_schema
 from nnexp.configfile import ConfigFile, one_line, plain_values
 from nnexp.errors import ConfigError, cut, hint
-from nnexp.registry import KINDS, Registry, conf_dir
+from nnexp.registry import ALL, DEFAULT, KINDS, Registry, conf_dir
 
 Choices = tuple[tuple[str, str | None], ...]
 

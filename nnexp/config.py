@@ -16,7 +16,6 @@ from nnexp.schema import Option, Parameter
 from nnexp.spec import Range
 
 PROBE = "probe"
-ALL, DEFAULT = "all", "default"  # in place of a probe's name: every one there is; what a command has that chooses none
 GROUPS = (*PARTS, "experiment")  # what is chosen by name, one of each
 SEED_OPTION = Option(int, range=Range(min=0))
 DATA_SEED = Parameter("seed", (SEED_OPTION,), 0, per_lane=True, help="what the data are")

@@ -13,7 +13,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,12 +88,11 @@ class Figures:
         """Forget what was seen after a step."""
         self._forget(lambda _, at: at > step)
 
-    def forget_others(self, probe: str, made_by: str) -> None:
-        """Forget all that a probe saw with other values or other code than now, lest they be mixed."""
-        others = {
-            record["step"] for record in self.records() if record["probe"] == probe and record.get("made_by") != made_by
-        }
-        self._forget(lambda name, at: name == probe and at in others)
+    def forget_others(self, made_by: Mapping[str, str]) -> None:
+        """Forget all that these probes saw with other values or other code than now, lest they be mixed."""
+        known = [(record["probe"], record["step"], record.get("made_by")) for record in self.records()]
+        others = {(probe, step) for probe, step, by in known if by != made_by.get(probe, by)}
+        self._forget(lambda probe, step: (probe, step) in others)
 
     def _forget(self, is_meant: Callable[[str, int], bool]) -> None:
         for name in self._names():

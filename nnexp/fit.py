@@ -14,6 +14,7 @@ from nnexp.assemble import Assembly, Part
 from nnexp.capacity import lanes_that_fit
 from nnexp.config import Job
 from nnexp.datasets import Datasets
+from nnexp.describe import describe
 from nnexp.errors import NnexpError
 from nnexp.events import end_for
 from nnexp.lane import Lane
@@ -29,7 +30,7 @@ from nnexp.registry import Registry
 from nnexp.stop import Stop
 from nnexp.training import Training, finish, guarded
 from nnexp.undisturbed import undisturbed
-from nnexp.writer import Writer, describe, seal
+from nnexp.writer import Writer, seal
 
 
 @dataclass(kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from nnexp.describe import describe
 from nnexp.heap import kept
 from nnexp.pool import Heard
 from nnexp.progress import Progress, Told
@@ -33,7 +34,6 @@ class Here:
         with kept("nnexp.fit"):
             import nnexp.fit  # noqa: F401  # it is imported here, where what it makes is kept
             from nnexp.datasets import Datasets
-            from nnexp.writer import describe
         self.datasets = self.datasets or Datasets()
         watch = self.progress or Told(partial(self.heard, task))
         over: dict[str, Any] = {}

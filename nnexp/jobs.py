@@ -11,24 +11,12 @@ from omegaconf import OmegaConf
 
 from nnexp.command import command_schema
 from nnexp.composer import Choices, Composer, config_errors
-from nnexp.config import (
-    ALL,
-    DEFAULT,
-    GROUPS,
-    PROBE,
-    Job,
-    chosen,
-    known_keys,
-    make_job,
-    parameters_of,
-    shown,
-    unknown_key,
-)
+from nnexp.config import GROUPS, PROBE, Job, chosen, known_keys, make_job, parameters_of, shown, unknown_key
 from nnexp.configfile import plain_values
 from nnexp.create import label
 from nnexp.errors import ConfigError
 from nnexp.points import Point
-from nnexp.registry import PARTS, Plugin
+from nnexp.registry import ALL, DEFAULT, PARTS, Plugin
 
 
 def choices_of(point: Point) -> Choices:

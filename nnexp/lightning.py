@@ -21,11 +21,11 @@ def unplotted() -> Iterator[None]:
     def is_there(requirement: RequirementCache) -> bool:
         return requirement.requirement != "matplotlib" and known(requirement)
 
-    RequirementCache.__bool__ = is_there  # type: ignore[assignment,method-assign]
+    RequirementCache.__bool__ = is_there  # type: ignore[assignment,method-assign]  # in the block alone
     try:
         yield
     finally:
-        RequirementCache.__bool__ = known  # type: ignore[method-assign]
+        RequirementCache.__bool__ = known  # type: ignore[method-assign]  # put back
 
 
 with unplotted():

@@ -10,6 +10,7 @@ from nnexp.checkpoint import MODEL, load
 from nnexp.errors import RecordError
 from nnexp.events import Events
 from nnexp.figures import Figures, Record
+from nnexp.fingerprint import made_by
 from nnexp.lane import Lane
 from nnexp.probing import Probing, Sight, about
 from nnexp.record import Run
@@ -28,8 +29,9 @@ class Looks:
         self.probing, self.figures = probing, Figures(run.path)
         self.last: dict[str, float | None] = {}
         self.looked: dict[str, str] = {}
-        for choice in probing.job.probes:
-            self.figures.forget_others(choice.name, probing.made_by(choice))
+        self.made_by = {choice.name: made_by(choice, probing.registry) for choice in probing.job.probes}
+        if self.made_by:
+            self.figures.forget_others(self.made_by)
 
     def go_on(self, step: int) -> list[str]:
         """Take over what was seen up to a step, of a run that was interrupted; gives what was said of it."""
@@ -51,16 +53,16 @@ class Looks:
         return [text for sight in sights if (text := self._keep(sight, events))]
 
     def _keep(self, sight: Sight, events: Events | None) -> str:
-        began, made_by = time.perf_counter(), self.probing.made_by(sight.choice)
+        began, by = time.perf_counter(), self.made_by[sight.choice.name]
         try:
-            record = self.figures.save(sight, made_by)
+            record = self.figures.save(sight, by)
             if events is not None:
                 events.figures(record, self.figures)
             self._note(sight.choice.name, record)
         except Exception as error:  # what a probe gives may be anything
             sight.error = sight.error or error
             with contextlib.suppress(Exception):  # a full disk
-                self._note(sight.choice.name, self.figures.save(sight, made_by))
+                self._note(sight.choice.name, self.figures.save(sight, by))
         self.probing.seconds["drawing"] += time.perf_counter() - began  # to write pictures is most of it
         return sight.told()
 

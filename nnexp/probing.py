@@ -18,9 +18,9 @@ from torch import nn
 
 from nnexp.arithmetic import arithmetic
 from nnexp.config import Choice, Job, Settings
+from nnexp.describe import describe
 from nnexp.drawing import draw
 from nnexp.errors import cut
-from nnexp.fingerprint import made_by
 from nnexp.lane import Lane
 from nnexp.moments import is_moment, next_moment, pictured
 from nnexp.registry import Registry
@@ -30,6 +30,7 @@ from nnexp.undisturbed import undisturbed
 from nnexp.view import View
 
 Build = Callable[[Job], Lane]
+LONGEST_TOLD = 400
 
 
 @dataclass
@@ -55,17 +56,8 @@ class Sight:
         """What to say of it: its error, with the place where its author looks, or its own warning."""
         if self.error is None:
             return f"{about(self.choice)} says: {self.seen.warning}" if self.seen and self.seen.warning else ""
-        frames = traceback.extract_tb(self.error.__traceback__)
-        place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-        what = cut(f"{type(self.error).__name__}: {message_of(self.error)}")
-        return f"{about(self.choice)} saw nothing from step {self.step} on: {what}{place}"
-
-
-def message_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:
-        return "its message cannot be shown"
+        what = cut(describe(self.error)["message"], LONGEST_TOLD)
+        return f"{about(self.choice)} saw nothing from step {self.step} on: {what}"
 
 
 def about(choice: Choice) -> str:
@@ -96,10 +88,6 @@ class Probing:
     def next_after(self, step: int, max_steps: int) -> int:
         """The first step after `step` at which one looks."""
         return min((next_moment(c.values["every"], step, max_steps) for c in self.left), default=max_steps)
-
-    def made_by(self, choice: Choice) -> str:
-        """What decides what a probe sees, besides the run: its code and its values, but not when it looks."""
-        return made_by(choice, self.registry)
 
     def drop(self, name: str) -> None:
         """Ask a probe no more."""

@@ -28,7 +28,8 @@ BASES = {"trainer": ("Trainer", "its steps, batches and evaluation"), "probe": (
 RESERVED = ("name", "seed")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 WORDS = ("null", "true", "false", "nan", "inf")  # Hydra and YAML read another value where one of these is typed
-OF_PROBES = ("all", "default", "train", "val", "test", "final", "lr", "grad_norm", "status")  # mean something else
+ALL, DEFAULT = "all", "default"  # in place of a probe's name: every one there is; what a command has that chooses none
+OF_PROBES = (ALL, DEFAULT, "train", "val", "test", "final", "lr", "grad_norm", "status")  # mean something else
 PACKAGE = Path(__file__).parent
 
 

@@ -16,11 +16,11 @@ from nnexp.axes import Axis, make_axes, sweep_axes
 from nnexp.command import Command, is_command_key, make_command
 from nnexp.composed import Composed
 from nnexp.composer import Choices, Composer
-from nnexp.config import DEFAULT, PROBE, Job, known_keys
+from nnexp.config import PROBE, Job, known_keys
 from nnexp.errors import ConfigError, cut
 from nnexp.jobs import as_typed, choices_of, job_of, plugins_of, values_of
 from nnexp.points import Point, points, repeated
-from nnexp.registry import Broken, Registry
+from nnexp.registry import DEFAULT, Broken, Registry
 from nnexp.tell import count_of
 
 OF_POINTS = ("sweep.zip", "sweep.exclude", "sweep.repeats")

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from nnexp.datasets import Datasets
+from nnexp.describe import describe
 from nnexp.logs import MOST_PARTS
 from nnexp.pool import STOP
 from nnexp.progress import Told
@@ -25,7 +26,6 @@ from nnexp.registry import Registry
 from nnexp.stop import SIGNALS, Stop
 from nnexp.task import Task, train
 from nnexp.trial import tried
-from nnexp.writer import describe
 
 
 class Words:

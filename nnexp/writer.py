@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import time
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
 from nnexp.checkpoint import MODEL, checkpoints, digest, save, save_checkpoint
+from nnexp.describe import describe
 from nnexp.errors import NnexpError, RecordError
 from nnexp.files import settle
 from nnexp.lane import Lane
@@ -20,7 +20,6 @@ from nnexp.metrics import Metrics, Rows
 from nnexp.probing import Probing
 from nnexp.provenance import provenance
 from nnexp.record import Run, now
-from nnexp.registry import plugin_files
 from nnexp.replay import Points, new_events
 from nnexp.tell import tell
 
@@ -199,18 +198,3 @@ def seal(writers: Sequence[Writer]) -> None:
         except OSError as reason:
             writer.fail(reason)
     settle([[writer.run.path / "run.json"] for writer in ended])
-
-
-def describe(error: BaseException) -> dict[str, str]:
-    """An exception as text; a message not written for the user gets its type and place, a plugin's before ours."""
-    text = "".join(traceback.format_exception(error))
-    try:
-        message = str(error)
-    except Exception:
-        message = "its message cannot be shown"
-    if not isinstance(error, NnexpError):
-        frames = traceback.extract_tb(error.__traceback__)
-        in_plugins = [frame for frame in frames if frame.filename in plugin_files()]
-        places = [f" ({frame.filename}:{frame.lineno})" for frame in (in_plugins or frames)[-1:]]
-        message = f"{type(error).__name__}: {message}{''.join(places)}"
-    return {"type": type(error).__name__, "message": message, "traceback": text}
