@@ -81,10 +81,8 @@ class Fit:
                 lane = self._unwarned(job)
                 look_again(planned.run, lane, planned.fingerprint, self._probing(job, is_reopened=True))
             except Exception as error:
-                note = f"could not be looked into again: {describe(error)['message']}"
-                notes = dict.fromkeys([*planned.facts().get("notes", []), note])
-                with suppress(OSError):  # a full disk: the run stays as it was
-                    planned.run.write(status="finished", notes=[*notes])
+                with suppress(OSError):  # a full disk
+                    planned.note_unseen(describe(error)["message"])
 
     def _pieces(self, cohort: Cohort) -> list[Cohort]:
         """As few as memory allows, of even sizes."""

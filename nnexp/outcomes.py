@@ -191,9 +191,7 @@ def _mark(item: Planned, *, status: str, **facts: Any) -> None:
     item.run.lock()
     try:
         if item.status == "finished":  # it was only looked into
-            why = facts.get("error", {}).get("message", "its process is gone")
-            note = f"could not be looked into again: {why}"
-            item.run.write(status="finished", notes=[*dict.fromkeys([*item.facts().get("notes", []), note])])
+            item.note_unseen(facts.get("error", {}).get("message", "its process is gone"))
             return
         steps = last_step(item.run.path / "metrics.csv")
         reason = facts.get("error", {}).get("message", "")

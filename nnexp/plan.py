@@ -61,6 +61,11 @@ class Planned:
         looked = facts.get("looked", {})
         return [name for name, made_by in self.probes.items() if looked.get(name) != made_by]
 
+    def note_unseen(self, reason: str) -> None:
+        """Say of a finished run that probes could not look into it; it stays as it was."""
+        note = f"could not be looked into again: {reason}"
+        self.run.write(status="finished", notes=[*dict.fromkeys([*self.facts().get("notes", []), note])])
+
     @property
     def status(self) -> str:
         """As run.json has it; `unreadable` where it has been damaged meanwhile."""
