@@ -3,9 +3,9 @@
 import sys
 
 try:
-    from nnexp.cli import main
+    from nnexp.commands import command_line
 
-    code = main()
+    code = command_line()
 except KeyboardInterrupt:  # Ctrl-C before anything was begun
     code = 130
 sys.exit(code)

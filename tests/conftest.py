@@ -11,19 +11,21 @@ import pytest
 import torch
 from torch import nn
 
-from nnexp import DataSpec, plugin, seeding
-from nnexp.config import Job
-from nnexp.datasets import Datasets
-from nnexp.lane import Lane
-from nnexp.launcher import launch
-from nnexp.plan import plan
-from nnexp.probing import Own
-from nnexp.record import Run
-from nnexp.registry import Registry, discover, plugin_folders
-from nnexp.seeding import generator
-from nnexp.stop import Stop
-from nnexp.sweeper import compose_jobs
-from nnexp.view import View
+from nnexp import DataSpec, plugin
+from nnexp.base import rng_state
+from nnexp.base.signals import StopRequest
+from nnexp.config.job import Job
+from nnexp.config.sweep_jobs import compose_jobs
+from nnexp.data import seeding
+from nnexp.data.dataset_cache import DatasetCache
+from nnexp.data.seeding import seeded_generator
+from nnexp.execution.plan import plan_cohorts
+from nnexp.execution.plan_runner import run_plan
+from nnexp.probing.runner import ProbeLanes
+from nnexp.probing.view import View
+from nnexp.registry.discovery import Registry, discover, plugin_folders
+from nnexp.rundir.run import Run
+from nnexp.training.lane import Lane
 
 torch.set_num_threads(1)
 pytest.register_assert_rewrite("contract.rows", "contract.splits", "contract.steps")
@@ -63,7 +65,7 @@ def make_lane(registry: Registry, make_job: Callable[..., Job]) -> Callable[...,
         *overrides: str,
         plugins: Registry = registry,
         stopped: Callable[[], bool] = lambda: False,
-        datasets: Datasets | None = None,
+        datasets: DatasetCache | None = None,
     ) -> Lane:
         return Lane(make_job(*overrides, plugins=plugins), plugins, torch.device("cpu"), stopped, datasets)
 
@@ -75,11 +77,11 @@ def view_of(make_lane: Callable[..., Lane], registry: Registry) -> Callable[...,
     """What a probe is given of a job at a step: `view_of("dataset=moons", "model=mlp", step=20)`."""
 
     def look(*overrides: str, plugins: Registry = registry, step: int = 0) -> View:
-        datasets = Datasets()
+        datasets = DatasetCache()
         lane = make_lane(*overrides, plugins=plugins, datasets=datasets)
         lane.advance(step)
-        own = Own(lambda job: Lane(job, plugins, torch.device("cpu"), lambda: False, datasets)).look_at(lane)
-        return View(own.fresh(), generator(0, "probe"), own.exact)
+        own = ProbeLanes(lambda job: Lane(job, plugins, torch.device("cpu"), lambda: False, datasets)).look_at(lane)
+        return View(own.fresh(), seeded_generator(0, "probe"), own.exact)
 
     return look
 
@@ -103,7 +105,7 @@ def view_on(view_of: Callable[..., View]) -> Callable[..., View]:
     return make
 
 
-def _numbers(state: seeding.State) -> dict[str, Any]:
+def _numbers(state: rng_state.RngState) -> dict[str, Any]:
     return {name: value.tolist() if isinstance(value, torch.Tensor) else value for name, value in state.items()}
 
 
@@ -113,9 +115,9 @@ def undrawn() -> Callable[..., Any]:
 
     @contextmanager
     def check() -> Iterator[None]:
-        before = _numbers(seeding.capture())
+        before = _numbers(rng_state.get_rng_state())
         yield
-        assert _numbers(seeding.capture()) == before
+        assert _numbers(rng_state.get_rng_state()) == before
 
     return check
 
@@ -157,9 +159,11 @@ def write_config(tmp_path: Path) -> Callable[..., Path]:
 def train(tmp_path: Path, registry: Registry) -> Callable[..., Run]:
     """Trains one job to its end, as the command line does, into the test's own folder."""
 
-    def run(*overrides: str, plugins: Registry = registry, runs: str = "runs", stop: Stop | None = None) -> Run:
+    def run(*overrides: str, plugins: Registry = registry, runs: str = "runs", stop: StopRequest | None = None) -> Run:
         jobs = compose_jobs([*overrides, f"runs='{tmp_path / runs}'"], plugins)
-        return launch(plan(jobs, plugins, again=("failed",)), plugins, stop or Stop(), quiet=True)[0].run
+        return run_plan(plan_cohorts(jobs, plugins, again=("failed",)), plugins, stop or StopRequest(), quiet=True)[
+            0
+        ].run
 
     return run
 
@@ -170,7 +174,7 @@ from typing import Annotated
 import torch
 from torch import nn
 from nnexp import DataSpec, PerLane, model
-from nnexp.views import as_vector
+from nnexp.data.views import as_vector
 
 
 @model

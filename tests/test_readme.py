@@ -89,7 +89,7 @@ def test_the_plugin_of_the_readme_is_listed_and_trained_beside_a_broken_one(tmp_
     (tmp_path / "plugins" / "model").mkdir(parents=True)
     (tmp_path / "plugins" / "model" / "mine.py").write_text(source)
     (tmp_path / "plugins" / "model" / "broken.py").write_text("def (:\n")
-    commands = (["nnexp.plugins"], ["nnexp", "model=mine", "model.width=8", "trainer.max_steps=50"])
+    commands = (["nnexp", "plugins"], ["nnexp", "model=mine", "model.width=8", "trainer.max_steps=50"])
     listing, training = (
         subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True)
         for words in commands

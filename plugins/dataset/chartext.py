@@ -54,7 +54,7 @@ class CharText:
         path: Annotated[str | None, File] = None,
         text: str | None = None,
         length: Annotated[int, Range(min=1)] = 40,
-        held_out: Annotated[float, Range(min=0, below=1)] = 0.1,
+        held_out: Annotated[float, Range(min=0, lt=1)] = 0.1,
         num_windows: Annotated[int, Range(min=1)] = 256,
     ) -> None:
         if path is not None and text is not None:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nnexp import DataSpec, PerLane, Range, model
-from nnexp.init import initialise
-from nnexp.views import as_image, as_sequence, valid_positions
+from nnexp.data import as_image, as_sequence, valid_positions
+from nnexp.nn import initialise
 
 Size = Annotated[int, Range(min=1)]
 

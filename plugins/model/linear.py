@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 from torch import Tensor, nn
 
 from nnexp import DataSpec, Range, model
-from nnexp.init import initialise
-from nnexp.views import as_vector, as_windows
+from nnexp.data import as_vector, as_windows
+from nnexp.nn import initialise
 
 
 @model

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from nnexp import DataSpec, PerLane, Range, model
-from nnexp.recurrent import Recurrent
+from nnexp.nn import Recurrent
 
 
 @model

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from torch import nn
 
 from nnexp import DataSpec, PerLane, Range, model
-from nnexp.recurrent import Recurrent
+from nnexp.nn import Recurrent
 
 
 @model

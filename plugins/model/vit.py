@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from nnexp import DataSpec, PerLane, Range, model
-from nnexp.init import initialise
-from nnexp.kernels import attention, is_compiled
-from nnexp.views import as_patches, as_sequence, mean_valid, patch_counts, valid_positions
+from nnexp.data import as_patches, as_sequence, mean_valid, patch_counts, valid_positions
+from nnexp.nn import attention, initialise, is_compiled
 
 Size = Annotated[int, Range(min=1)]
 Mix = Callable[[Tensor], Tensor]  # queries, keys and values (B, N, 3H) -> (B, N, H)

@@ -19,13 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from nnexp import Probe, Range, probe
-from nnexp.charts import ridges
-from nnexp.inside import watching
-from nnexp.operations import operations_of
-from nnexp.seen import Picture, Seen
-from nnexp.view import View
-from nnexp.views import valid_positions
+from nnexp import Observation, Picture, Probe, Range, probe
+from nnexp.data import valid_positions
+from nnexp.plotting import ridges
+from nnexp.probing import View, operations_of, watching
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,7 +54,7 @@ class Activations(Probe):
 
     rows: Annotated[int, Range(min=1)] = 64
 
-    def __call__(self, view: View) -> Seen | None:
+    def __call__(self, view: View) -> Observation | None:
         x, _, *lengths = view.rows("val", self.rows)
         found = _layers(view.module, x, *lengths)
         layers = _some(found)
@@ -146,7 +143,7 @@ def _is_saturated(values: Tensor, bent_by: str | None) -> Tensor:
     return (values > END) | (values < 1 - END) if bent_by == "sigmoid" else torch.full_like(values, torch.nan)
 
 
-def _seen(layers: dict[str, Layer], measured: Sequence[Sequence[float]], num_found: int) -> Seen:
+def _seen(layers: dict[str, Layer], measured: Sequence[Sequence[float]], num_found: int) -> Observation:
     scalars: dict[str, float] = {}
     rows, numbers = {}, {}
     for (layer, about), (low, high, mean, spread, saturated, *counts) in zip(layers.items(), measured, strict=True):
@@ -160,10 +157,10 @@ def _seen(layers: dict[str, Layer], measured: Sequence[Sequence[float]], num_fou
         note = f"{saturated:.0%} {'zero' if about.bent_by in RELU else 'saturated'}" if about.bent_by else ""
         numbers[layer] = {"edges": edges, "counts": counts, "mean": mean, "spread": spread, "note": note}
     if not numbers:
-        return Seen()
+        return Observation()
     title = "Outputs by layer" if num_found == len(layers) else f"Outputs of {len(layers)} of {num_found} layers"
     picture = Picture(title, {"layers": numbers}, _draw, (6.0, 1.1 + 0.36 * len(numbers)))
-    return Seen(scalars, {"layers": picture}, histograms=rows)
+    return Observation(scalars, {"layers": picture}, histograms=rows)
 
 
 def _draw(figure: Figure, numbers: dict[str, Any]) -> None:

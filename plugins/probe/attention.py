@@ -23,11 +23,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nnexp import Probe, probe
-from nnexp.charts import label, shortened
-from nnexp.maps import colour_bar, mosaic
-from nnexp.seen import Picture, Seen, rounded
-from nnexp.view import View
+from nnexp import Observation, Picture, Probe, probe
+from nnexp.plotting import colour_bar, label, mosaic, rounded, shortened
+from nnexp.probing import View
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +40,7 @@ PRODUCTS = {torch.ops.aten.bmm.default: (0, 1), torch.ops.aten.baddbmm.default: 
 class Attention(Probe):
     """Which positions each head of each attention layer looks at, and how widely."""
 
-    def __call__(self, view: View) -> Seen | None:
+    def __call__(self, view: View) -> Observation | None:
         x, _, *lengths = view.rows("val", 64)
         longest = (
             lengths[0].argsort(descending=True, stable=True)[:ROWS] if lengths else torch.arange(min(ROWS, len(x)))
@@ -52,7 +50,7 @@ class Attention(Probe):
         if not shown:
             return None
         entropies = _entropies(shown + [each for row in others for each in _weights(view, *row)])
-        return Seen(
+        return Observation(
             {f"entropy_bits/{name[-80:]}": bits for name, bits in entropies.items()},
             {"maps": _picture(shown, entropies, view.data.kind == "image" and not view.data.per_step)},
         )

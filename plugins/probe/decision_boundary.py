@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from nnexp import Probe, probe
-from nnexp.charts import COLOURS, label, legend, points
-from nnexp.maps import colour_bar, heatmap, probability, regions
-from nnexp.seen import Picture, Seen, rounded
-from nnexp.view import View
+from nnexp import Observation, Picture, Probe, probe
+from nnexp.plotting import COLOURS, colour_bar, heatmap, label, legend, points, probability, regions, rounded
+from nnexp.probing import View
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +33,7 @@ NAMES = ("feature 1", "feature 2")
 class DecisionBoundary(Probe):
     """The predicted class, or value, at every point around data of two features."""
 
-    def __call__(self, view: View) -> Seen | None:
+    def __call__(self, view: View) -> Observation | None:
         data = view.data
         num_features = data.features if data.kind == "vector" else 0
         is_value = data.target == "value" and data.outputs == 1 and num_features in (1, 2)
@@ -49,10 +47,10 @@ class DecisionBoundary(Probe):
         extent = torch.stack([low, high], dim=1).flatten()
         numbers = {"extent": rounded(extent, 6), "points": rounded(x.T), "targets": rounded(y.flatten())}
         if is_class:
-            return Seen(pictures={"plane": _classes(output.softmax(-1), numbers)})
+            return Observation(pictures={"plane": _classes(output.softmax(-1), numbers)})
         values = {"values": rounded(output.view([SIDE] * num_features))}
         draw = _draw_curve if num_features == 1 else _draw_surface
-        return Seen(pictures={"plane": Picture("Predicted value", numbers | values, draw, (5.2, 3.8))})
+        return Observation(pictures={"plane": Picture("Predicted value", numbers | values, draw, (5.2, 3.8))})
 
 
 def _limits(x: Tensor) -> tuple[Tensor, Tensor]:

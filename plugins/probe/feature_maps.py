@@ -16,12 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
-from nnexp import Probe, probe
-from nnexp.charts import shortened
-from nnexp.inside import Call, calls_of
-from nnexp.maps import colour_bar, mosaic
-from nnexp.seen import Picture, Seen, rounded
-from nnexp.view import View
+from nnexp import Observation, Picture, Probe, probe
+from nnexp.plotting import colour_bar, mosaic, rounded, shortened
+from nnexp.probing import Call, View, calls_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +32,7 @@ MOST_PIXELS, MOST_POSITIONS = 28, 64  # a side of a map, of squares of pixels wh
 class FeatureMaps(Probe):
     """What the convolutions of a model give for a row of each class."""
 
-    def __call__(self, view: View) -> Seen | None:
+    def __call__(self, view: View) -> Observation | None:
         if view.data.kind == "vector":
             return None
         x, y, *lengths = view.rows("val", 256)
@@ -48,7 +45,7 @@ class FeatureMaps(Probe):
         last = len(layers) - 1
         few = min(MOST_LAYERS, len(layers))
         places = [round(number * last / max(1, few - 1)) for number in range(few)]
-        return Seen(pictures={"maps": _picture([layers[place] for place in places], len(layers), names)})
+        return Observation(pictures={"maps": _picture([layers[place] for place in places], len(layers), names)})
 
 
 def _examples(y: Tensor, is_class: bool) -> tuple[list[int], list[str]]:

@@ -19,12 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
-from nnexp import Probe, probe
-from nnexp.charts import label, shortened
-from nnexp.inside import calls_of, differentiable
-from nnexp.maps import colour_bar, mosaic
-from nnexp.seen import Picture, Seen, rounded
-from nnexp.view import View
+from nnexp import Observation, Picture, Probe, probe
+from nnexp.plotting import colour_bar, label, mosaic, rounded, shortened
+from nnexp.probing import View, calls_of, differentiable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +36,7 @@ Pick = Callable[[Tensor], Tensor]
 class Filters(Probe):
     """The weights of the first layer as pictures, where it reads several positions at once."""
 
-    def __call__(self, view: View) -> Seen | None:
+    def __call__(self, view: View) -> Observation | None:
         if view.data.kind == "vector":
             return None
         with torch.no_grad():
@@ -51,7 +48,7 @@ class Filters(Probe):
         if weights is None or weights[0, 0].numel() == 1:
             return None  # it reads one position: there is no picture of that
         num_filters = len(next(p for p in first.module.parameters() if p.ndim > 1))
-        return Seen(pictures={"first_layer": _picture(first.name, weights, num_filters)})
+        return Observation(pictures={"first_layer": _picture(first.name, weights, num_filters)})
 
 
 def _has_weights(layer: nn.Module) -> bool:

@@ -22,11 +22,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import torch
 from torch import Tensor
 
-from nnexp import Probe, Range, probe
-from nnexp.charts import dots
-from nnexp.seen import Picture, Seen
-from nnexp.view import View
-from nnexp.views import valid_positions
+from nnexp import Observation, Picture, Probe, Range, probe
+from nnexp.data import valid_positions
+from nnexp.plotting import dots
+from nnexp.probing import View
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,10 +63,10 @@ class GradientCheck(Probe):
     """
 
     every: Annotated[int, Range(min=1)] | Literal["log", "ends"] = "ends"
-    epsilon: Annotated[float, Range(above=0)] = 1e-5
+    epsilon: Annotated[float, Range(gt=0)] = 1e-5
     weights_per_tensor: Annotated[int, Range(min=0)] = 4
 
-    def __call__(self, view: View) -> Seen:
+    def __call__(self, view: View) -> Observation:
         with view.exact() as exact:
             function, checks, start = _Loss(exact), [], 0
             num_single = min(self.weights_per_tensor, MOST_WEIGHTS // len(exact.weights.names))
@@ -192,7 +191,7 @@ def _of_all_classes(y: Tensor, view: View, number: int, *lengths: Tensor) -> Ten
     return torch.tensor(chosen)
 
 
-def _seen(checks: list[Check], epsilon: float) -> Seen:
+def _seen(checks: list[Check], epsilon: float) -> Observation:
     counted = [check for check in checks if not check.at_kink]
     scalars: dict[str, float] = {"at_kinks": float(len(checks) - len(counted))}
     by_tensor: dict[str, list[float]] = {check.tensor: [] for check in checks}
@@ -209,7 +208,7 @@ def _seen(checks: list[Check], epsilon: float) -> Seen:
     picture = Picture(title, {"errors": shown}, _draw, (6.0, 1.5 + 0.24 * len(shown)))
     verdict = _verdict(checks, counted, epsilon)
     is_wrong = max((check.error for check in counted), default=0.0) >= WRONG
-    return Seen(
+    return Observation(
         scalars, {"errors": picture}, {"verdict": verdict}, warning=verdict.replace("\n\n", " ") if is_wrong else ""
     )
 

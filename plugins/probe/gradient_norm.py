@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from nnexp import Probe, probe
-from nnexp.charts import dots, widen
-from nnexp.inside import Call, calls_of
-from nnexp.seen import Picture, Seen
-from nnexp.view import View
+from nnexp import Observation, Picture, Probe, probe
+from nnexp.plotting import dots, widen
+from nnexp.probing import Call, View, calls_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +34,7 @@ NORMS = ("gradient", "clipped gradient", "update", "weights")
 class GradientNorm(Probe):
     """How large gradients and updates are in each layer, and how many units give the same for everything."""
 
-    def __call__(self, view: View) -> Seen:
+    def __call__(self, view: View) -> Observation:
         update = view.update
         x, _, *lengths = view.rows("train", 256)
         with torch.no_grad():
@@ -62,7 +60,7 @@ def _share_dead(call: Call) -> torch.Tensor:
     return (spread <= SAME * units.abs().amax()).to(spread.dtype).mean()
 
 
-def _seen(layers: list[str], norms: list[list[float]], dead: dict[str, float]) -> Seen:
+def _seen(layers: list[str], norms: list[list[float]], dead: dict[str, float]) -> Observation:
     by_name = dict(zip(NORMS, norms, strict=True))
     ratios = [change / weights if weights else math.nan for change, weights in zip(norms[2], norms[3], strict=True)]
     scalars = {f"before_clipping/{layer}": value for layer, value in zip(layers, norms[0], strict=True)}
@@ -71,7 +69,7 @@ def _seen(layers: list[str], norms: list[list[float]], dead: dict[str, float]) -
     scalars |= {f"dead_units/{layer}": share for layer, share in dead.items()}
     numbers = {"layers": layers, "norms": by_name, "update / weights": ratios, "dead units": dead}
     height = 1.6 + 0.24 * len(layers)
-    return Seen(scalars, {"layers": Picture("Gradients and updates by layer", numbers, _draw, (7.0, height))})
+    return Observation(scalars, {"layers": Picture("Gradients and updates by layer", numbers, _draw, (7.0, height))})
 
 
 def _draw(figure: Figure, numbers: dict[str, Any]) -> None:

@@ -21,13 +21,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from nnexp import DataSpec, Probe, Range, probe
-from nnexp.charts import MOST_SERIES, lines, trend
-from nnexp.inside import differentiable, embedding, takes_one_hot
-from nnexp.seen import Picture, Seen, plain
-from nnexp.tracks import Moving, Track, recording
-from nnexp.view import View
-from nnexp.views import valid_positions
+from nnexp import DataSpec, Observation, Picture, Probe, Range, probe
+from nnexp.data import valid_positions
+from nnexp.plotting import MOST_SERIES, lines, trend
+from nnexp.probing import Moving, StateTrack, View, differentiable, embedding, record_states, takes_one_hot
+from nnexp.registry import to_plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,10 +45,10 @@ class GradientThroughTime(Probe):
         num_rows: training rows that are looked at, for there may be few others.
     """
 
-    tolerance: Annotated[float, Range(above=0)] = 0.01
+    tolerance: Annotated[float, Range(gt=0)] = 0.01
     num_rows: Annotated[int, Range(min=1)] = 8
 
-    def __call__(self, view: View) -> Seen | None:
+    def __call__(self, view: View) -> Observation | None:
         if view.data.kind == "vector":
             return None
         with view.exact() as exact, torch.enable_grad():
@@ -65,7 +63,7 @@ class GradientThroughTime(Probe):
             steps = first_step(distance, self.tolerance, *lengths)
             scalars |= {"horizon_never": 1.0} if steps is None else {"horizon_steps": steps, "horizon_never": 0.0}
             texts["memory"] = _told(steps, distance, self.tolerance)
-        return Seen(scalars, _pictures(flow, panels), texts)
+        return Observation(scalars, _pictures(flow, panels), texts)
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class Flow:
 
     inputs: Logs | None
     states: dict[str, Logs]
-    tracks: dict[str, Track]
+    tracks: dict[str, StateTrack]
     moving: Moving
 
 
@@ -92,7 +90,7 @@ def flow_of(
     axis = 2 if data.kind == "image" else 1  # of positions
     is_looked_up = data.kind == "tokens" and not takes_one_hot(module, data, x, *lengths)
     given = x if is_looked_up else differentiable(x, data)
-    with recording(module) as record, embedding(module, x) as embedded:
+    with record_states(module) as record, embedding(module, x) as embedded:
         output = module(given, *lengths)
     inputs = embedded[:1] if is_looked_up else [given]
     record.find_cells(data.max_length, inputs[0] if inputs else None, axis)
@@ -117,7 +115,7 @@ def distances(
         two = torch.rand(2, 1, state.shape[-1], generator=generator, dtype=state.dtype) * 2 - 1
         return two.expand(2, len(x), -1).flatten(0, 1)
 
-    with recording(module, start, moving) as record:
+    with record_states(module, start, moving) as record:
         module(torch.cat([x, x]), *(torch.cat([each, each]) for each in lengths))
     record.take_cells()
     forward = [track for track in record.tracks.values() if not track.is_reverse]
@@ -155,7 +153,7 @@ def _logs(grads: Tensor) -> Logs:
     is_zero = largest == 0
     unit = torch.where(is_zero, torch.ones_like(largest), largest)
     logs = unit.log10() + torch.linalg.vector_norm(flat / unit.unsqueeze(-1), dim=-1).clamp(min=1).log10()
-    logs_of_all: Logs = plain(torch.where(is_zero, 0.0, logs).sum(0) / (~is_zero).sum(0))
+    logs_of_all: Logs = to_plain(torch.where(is_zero, 0.0, logs).sum(0) / (~is_zero).sum(0))
     return logs_of_all
 
 
@@ -218,7 +216,7 @@ def _mean(values: Tensor, *lengths: Tensor) -> Logs:
     valid = torch.ones_like(values, dtype=torch.bool)
     for each in lengths:
         valid = valid_positions(each, len(values)).T
-    mean: Logs = plain((values.detach() * valid).sum(1) / valid.sum(1))
+    mean: Logs = to_plain((values.detach() * valid).sum(1) / valid.sum(1))
     return mean
 
 

@@ -14,15 +14,13 @@ from typing import Annotated, Literal
 
 from torch import Tensor, nn
 
-from nnexp import Probe, Range, probe
-from nnexp.operations import Operation, operations_of
-from nnexp.seen import Seen
-from nnexp.summaries import Node, graph
-from nnexp.view import View
+from nnexp import Observation, Probe, Range, probe
+from nnexp.probing import Operation, View, operations_of
+from nnexp.tensorboard import GraphNode, graph
 
 MOST_NODES = 1000  # the browser lays them out
 ROWS = 2
-REST = Node("more", "NotShown")
+REST = GraphNode("more", "NotShown")
 
 
 @probe
@@ -32,13 +30,15 @@ class Graph(Probe):
 
     every: Annotated[int, Range(min=1)] | Literal["log", "ends"] = "ends"
 
-    def __call__(self, view: View) -> Seen:
+    def __call__(self, view: View) -> Observation:
         x, _, *lengths = view.rows("val", ROWS)
         operations, output = operations_of(view.module, x, *lengths)
         builder = _Builder(view.module, dict(zip(("x", "lengths"), (x, *lengths), strict=False)))
         for operation in operations:
             builder.add(operation)
-        return Seen(graph=graph([*builder.nodes, Node("output", "Output", builder.read([output], ""), [output.shape])]))
+        return Observation(
+            graph=graph([*builder.nodes, GraphNode("output", "Output", builder.read([output], ""), [output.shape])])
+        )
 
 
 class _Builder:
@@ -46,7 +46,7 @@ class _Builder:
 
     def __init__(self, module: nn.Module, inputs: dict[str, Tensor]) -> None:
         self.boxes = _boxes(module)
-        self.nodes: list[Node] = []
+        self.nodes: list[GraphNode] = []
         self._givers: dict[int, str] = {}
         self._counts: dict[str, int] = {}
         self._fixed = {id(tensor): (self._box(name), "Parameter") for name, tensor in module.named_parameters()}
@@ -68,7 +68,7 @@ class _Builder:
     def _node(self, name: str, op: str, inputs: list[str], outputs: list[Tensor]) -> None:
         if len(self.nodes) < MOST_NODES:
             count = self._counts[name] = self._counts.get(name, -1) + 1
-            node = Node(f"{name}_{count}" if count else name, op, inputs, [tensor.shape for tensor in outputs])
+            node = GraphNode(f"{name}_{count}" if count else name, op, inputs, [tensor.shape for tensor in outputs])
             self.nodes.append(node)
         elif len(self.nodes) == MOST_NODES:
             self.nodes.append(REST)

@@ -1,7 +1,7 @@
 """What each layer sees of the input: its field measured, in closed form, and in effect.
 
-    measured   positions of the input of which a change moves a number of the layer, last - first + 1, see `nnexp.reach`
-    formula    r <- r + (k - 1) * dilation * j,  j <- j * stride, see `nnexp.closed_form`
+    measured   positions of the input whose change moves a number of the layer, last - first + 1, see `measured_field`
+    formula    r <- r + (k - 1) * dilation * j,  j <- j * stride, see `field_formula`
     effective  g = mean |d(+-y_1 +-y_2 ...) / dx| over data, y the numbers at one output position; (sum g)^2 / sum g^2
 
 The formula is that of Araujo, Norris & Sim (2019, doi:10.23915/distill.00021), the effective field that of Luo et al.
@@ -23,14 +23,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from nnexp import Probe, probe
-from nnexp.charts import dots, legend, lines, shortened
-from nnexp.closed_form import closed_forms
-from nnexp.inside import calls_of, differentiable
-from nnexp.maps import heatmap
-from nnexp.reach import Layer, Measured, outputs
-from nnexp.seen import Picture, Seen
-from nnexp.view import View
+from nnexp import Observation, Picture, Probe, probe
+from nnexp.plotting import dots, heatmap, legend, lines, shortened
+from nnexp.probing import Layer, Measured, View, calls_of, differentiable, measure_outputs, receptive_field_formulas
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +44,7 @@ class ReceptiveField(Probe):
     def __post_init__(self) -> None:
         self._formulas: dict[str, list[int | None]] | None = None
 
-    def __call__(self, view: View) -> Seen | None:
+    def __call__(self, view: View) -> Observation | None:
         if view.data.kind == "vector" or (view.data.kind == "tokens" and view.data.vocab < 2):
             return None
         with view.exact() as exact:
@@ -67,9 +62,9 @@ class ReceptiveField(Probe):
 def _formulas(view: View) -> dict[str, list[int | None]]:
     x, *_ = view.rows("val", NUM_ROWS)
     axes = [2, 3] if view.data.kind == "image" else [1]
-    found = closed_forms(view.module, x, axes)
+    found = receptive_field_formulas(view.module, x, axes)
     sizes = {id(call): each for call, each in found}
-    return {name: sizes[id(call)] for name, (call, _) in outputs([call for call, _ in found], len(x)).items()}
+    return {name: sizes[id(call)] for name, (call, _) in measure_outputs([call for call, _ in found], len(x)).items()}
 
 
 def _effects(view: View, layers: dict[str, Layer]) -> dict[str, Tensor]:
@@ -79,7 +74,7 @@ def _effects(view: View, layers: dict[str, Layer]) -> dict[str, Tensor]:
         x = x[lengths[0] == lengths[0].max()]
     x = differentiable(x[:NUM_ROWS], view.data)
     try:
-        found = outputs(calls_of(view.module, x), len(x))
+        found = measure_outputs(calls_of(view.module, x), len(x))
     except Exception:
         if view.data.kind == "tokens":
             return {}  # a model that looks tokens up, and takes no rows in their place
@@ -111,7 +106,7 @@ def _largest(sizes: Sizes) -> float | None:
 
 def _seen(
     measured: Measured, layers: dict[str, Layer], formulas: dict[str, list[int | None]], effects: dict[str, Tensor]
-) -> Seen:
+) -> Observation:
     sizes: dict[str, dict[str, Sizes]] = {
         "measured": {name: layer.fields.amax(1).tolist() for name, layer in layers.items()},
         "formula": {name: formulas.get(name) for name in layers},
@@ -133,7 +128,7 @@ def _seen(
     else:
         time = {name: _in_time(measured, name, effects) for name in dict.fromkeys([last, list(layers)[-1]])}
         pictures["time"] = Picture("Which steps move the output", {"layers": time}, _draw_time, (6.4, 4.0))
-    return Seen(scalars, pictures)
+    return Observation(scalars, pictures)
 
 
 def _map(measured: Measured, name: str, effects: dict[str, Tensor]) -> dict[str, Any]:

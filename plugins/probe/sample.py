@@ -13,11 +13,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from nnexp import Probe, Range, probe
-from nnexp.charts import MOST_SERIES, bars
-from nnexp.sample import characters_of, continued, next_chances
-from nnexp.seen import Picture, Seen
-from nnexp.view import View
+from nnexp import Observation, Picture, Probe, Range, probe
+from nnexp.plotting import MOST_SERIES, bars
+from nnexp.probing import View, characters_of, continue_text, next_token_probabilities
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,7 +41,7 @@ class Sample(Probe):
     length: Annotated[int, Range(min=1)] = 60
     prompt: str = ""
 
-    def __call__(self, view: View) -> Seen | None:
+    def __call__(self, view: View) -> Observation | None:
         vocab = characters_of(view.dataset, view.data)
         if vocab is None or not self.temperatures:
             return None
@@ -52,20 +50,19 @@ class Sample(Probe):
         tokens = [vocab.index(character) for character in self.prompt] or view.rows("val", 1)[0][0, :PROMPT].tolist()
         prompt = "".join(vocab[token] for token in tokens)
         given = (view.module, view.data)
-        drawn = continued(*given, tokens, self.length, self.temperatures, view.generator, view.device)
+        drawn = continue_text(*given, tokens, self.length, self.temperatures, view.generator, view.device)
         texts = ["".join(vocab[token] for token in row) for row in drawn]
         parts = [
             f"temperature {t:g}\n\n{_as_it_is(prompt + text)}" for t, text in zip(self.temperatures, texts, strict=True)
         ]
-        return Seen(pictures={"next": self._picture(view, vocab, tokens)}, texts={"drawn": "\n\n".join(parts)})
+        return Observation(pictures={"next": self._picture(view, vocab, tokens)}, texts={"drawn": "\n\n".join(parts)})
 
     def _picture(self, view: View, vocab: str, tokens: list[int]) -> Picture:
         shown = self.temperatures[:MOST_SERIES]
         window = view.rows("val", 1)[0].new_tensor([tokens[-view.data.max_length :]] * len(shown))
-        chances = next_chances(view.module, view.data, window, shown)
-        order = (
-            next_chances(view.module, view.data, window[:1], [1.0])[0].topk(min(MOST_CHARACTERS, len(vocab))).indices
-        )
+        chances = next_token_probabilities(view.module, view.data, window, shown)
+        likely = next_token_probabilities(view.module, view.data, window[:1], [1.0])[0]
+        order = likely.topk(min(MOST_CHARACTERS, len(vocab))).indices
         by_temperature = {f"temperature {t:g}": chances[row, order] for row, t in enumerate(shown)}
         characters = [vocab[token] for token in order.tolist()]
         prompt = "".join(vocab[token] for token in tokens)

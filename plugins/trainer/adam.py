@@ -26,9 +26,9 @@ class Adam(Trainer):
         eps: added to the root of that square.
     """
 
-    beta1: Annotated[float, Range(min=0, below=1)] = 0.9
-    beta2: Annotated[float, Range(min=0, below=1)] = 0.999
-    eps: Annotated[float, Range(above=0)] = 1e-8
+    beta1: Annotated[float, Range(min=0, lt=1)] = 0.9
+    beta2: Annotated[float, Range(min=0, lt=1)] = 0.999
+    eps: Annotated[float, Range(gt=0)] = 1e-8
 
     def optimizer(self, params):
         betas = (self.beta1, self.beta2)

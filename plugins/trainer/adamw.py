@@ -28,9 +28,9 @@ class AdamW(Trainer):
     """
 
     weight_decay: Annotated[float, Range(min=0), PerLane] = 0.01
-    beta1: Annotated[float, Range(min=0, below=1)] = 0.9
-    beta2: Annotated[float, Range(min=0, below=1)] = 0.999
-    eps: Annotated[float, Range(above=0)] = 1e-8
+    beta1: Annotated[float, Range(min=0, lt=1)] = 0.9
+    beta2: Annotated[float, Range(min=0, lt=1)] = 0.999
+    eps: Annotated[float, Range(gt=0)] = 1e-8
 
     def optimizer(self, params):
         betas = (self.beta1, self.beta2)

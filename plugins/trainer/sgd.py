@@ -25,8 +25,8 @@ class SGD(Trainer):
         momentum: what is left of the running sum after a step; 0 keeps none.
     """
 
-    lr: Annotated[float, Range(above=0), PerLane] = 0.1
-    momentum: Annotated[float, Range(min=0, below=1)] = 0.0
+    lr: Annotated[float, Range(gt=0), PerLane] = 0.1
+    momentum: Annotated[float, Range(min=0, lt=1)] = 0.0
 
     def optimizer(self, params):
         return torch.optim.SGD(params, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)

@@ -5,7 +5,7 @@ with planted faults, which must not get through.
 """
 
 from contract import rows, steps
-from nnexp.spec import DataSpec
+from nnexp.data.data_spec import DataSpec
 
 KINDS = {
     "a vector": DataSpec(kind="vector", shape=(5,), outputs=3),

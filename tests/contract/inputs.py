@@ -2,7 +2,7 @@
 
 import torch
 
-from nnexp.spec import DataSpec
+from nnexp.data.data_spec import DataSpec
 
 SPECS = {
     "vector": DataSpec(kind="vector", shape=(5,)),

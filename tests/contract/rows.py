@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from nnexp.seeding import seeded
-from nnexp.spec import DataSpec
+from nnexp.data.data_spec import DataSpec
+from nnexp.data.seeding import seeded
 
 
 def inputs(data: DataSpec, *leading: int) -> Tensor:

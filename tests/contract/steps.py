@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from contract.rows import close, inputs, make, stack
-from nnexp.arithmetic import arithmetic
-from nnexp.spec import DataSpec
-from nnexp.views import valid_positions
+from nnexp.data.data_spec import DataSpec
+from nnexp.data.views import valid_positions
+from nnexp.training.precision import precision_context
 
 
 def in_double(model: nn.Module, x: Tensor, *lengths: Tensor) -> Tensor:
-    with arithmetic(64, torch.device("cpu")), torch.no_grad():
+    with precision_context(64, torch.device("cpu")), torch.no_grad():
         return model.double()(x.double() if x.is_floating_point() else x, *lengths)
 
 

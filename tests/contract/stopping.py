@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from nnexp.stop import Stop
+from nnexp.base.signals import StopRequest
 
 
-class StopAfter(Stop):
+class StopAfter(StopRequest):
     """Asks for an end after so many questions, as a signal would at a random moment."""
 
     def __init__(self, questions: int) -> None:

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from nnexp.inside import calls_of
-from nnexp.seen import plain
+from nnexp.probing.hooks import calls_of
+from nnexp.registry.observation import to_plain
 
 OWN = '''"""Bounded functions in several forms. Our own."""
 import torch
 from torch import nn
 from nnexp import DataSpec, model
-from nnexp.views import as_vector
+from nnexp.data.views import as_vector
 
 
 @model
@@ -174,7 +174,7 @@ def test_of_many_layers_some_are_shown_the_first_and_the_last_among_them(
     )
     picture = seen.pictures["layers"]
     assert picture.title == "Outputs of 12 of 30 layers"
-    names = list(plain(picture.numbers)["layers"])
+    names = list(to_plain(picture.numbers)["layers"])
     assert (len(names), names[0], names[-1]) == (12, "layers.0", "layers.29")
 
 

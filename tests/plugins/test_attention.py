@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from nnexp import DataSpec, plugin
-from nnexp.drawing import draw
-from nnexp.seen import plain
+from nnexp.plotting.rendering import render
+from nnexp.registry.observation import to_plain
 
 HEADS, SIZE = 2, 8
 
@@ -90,7 +90,7 @@ def look():
 
 
 def _layers(seen):
-    return json.loads(json.dumps(plain(seen.pictures["maps"].numbers)))["layers"]
+    return json.loads(json.dumps(to_plain(seen.pictures["maps"].numbers)))["layers"]
 
 
 def _entropy(weights):
@@ -170,4 +170,4 @@ def test_it_says_nothing_where_there_is_no_attention(made, look):
 
 def test_it_is_drawn_of_a_real_run(view_of, look):
     picture = look(view_of("dataset=edges", "model=vit")).pictures["maps"]
-    assert draw(picture, json.loads(json.dumps(plain(picture.numbers))), "step 0")["png"]
+    assert render(picture, json.loads(json.dumps(to_plain(picture.numbers))), "step 0")["png"]

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from nnexp import plugin
-from nnexp.seeding import generator
+from nnexp.data.seeding import seeded_generator
 
 CharText = plugin("dataset", "chartext")
 ALPHABET = "".join(map(chr, range(0x100, 0x100 + 400)))
 
 
 def _made(**values):
-    return CharText(generator(0, "data"), **values)
+    return CharText(seeded_generator(0, "data"), **values)
 
 
 def _read(made, rows: torch.Tensor) -> list[str]:
@@ -148,8 +148,9 @@ def test_what_gives_no_window_is_refused_with_the_reason(tmp_path, monkeypatch, 
 MEMORY = """
     import resource, sys, torch
     from nnexp import plugin
-    from nnexp.data import Batches, check_split, to_device
-    from nnexp.seeding import generator
+    from nnexp.data.batches import Batches
+    from nnexp.data.splits import check_split, to_device
+    from nnexp.data.seeding import seeded_generator
 
     def peak():
         if sys.platform == "linux":  # where ru_maxrss begins at the peak of the process that started this one
@@ -158,7 +159,7 @@ MEMORY = """
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     def take_batches(path):
-        made = plugin("dataset", "chartext")(generator(0, "data"), path=path)
+        made = plugin("dataset", "chartext")(seeded_generator(0, "data"), path=path)
         check_split("train", made.train, made.spec)
         split = to_device(made.train, torch.float32, torch.device("cpu"))
         return len(split[0]), sum(int(x.sum()) + int(y.sum()) for x, y in Batches(split, 32, 0).take(1, 50))

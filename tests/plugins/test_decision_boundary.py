@@ -8,12 +8,12 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from nnexp import DataSpec, plugin
-from nnexp.drawing import draw
-from nnexp.seen import plain
+from nnexp.plotting.rendering import render
+from nnexp.registry.observation import to_plain
 
 
 def _numbers(picture):
-    return json.loads(json.dumps(plain(picture.numbers)))
+    return json.loads(json.dumps(to_plain(picture.numbers)))
 
 
 def _places(numbers, side=100):
@@ -113,7 +113,7 @@ def test_of_a_value_the_value_is_shown(view, look, num_features):
 def test_a_model_of_numbers_that_are_not_finite_is_drawn_white(view, look):
     view.module.head.weight.data.fill_(torch.nan)
     picture = look(view).pictures["plane"]
-    assert draw(picture, _numbers(picture), "step 0")["png"]
+    assert render(picture, _numbers(picture), "step 0")["png"]
 
 
 def test_it_says_nothing_of_data_that_are_no_plane(view, look):

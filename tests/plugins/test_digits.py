@@ -7,14 +7,14 @@ import torch
 from sklearn.datasets import load_digits
 
 from nnexp import plugin
-from nnexp.seeding import generator
+from nnexp.data.seeding import seeded_generator
 
 Digits = plugin("dataset", "digits")
 SPLITS = ("train", "val", "test")
 
 
 def _made(seed: int = 0, **values):
-    return Digits(generator(seed, "data"), **values)
+    return Digits(seeded_generator(seed, "data"), **values)
 
 
 def _keys(x: torch.Tensor, y: torch.Tensor) -> list[tuple[bytes, int]]:

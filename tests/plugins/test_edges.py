@@ -5,14 +5,14 @@ import torch
 from contract import splits
 
 from nnexp import plugin
-from nnexp.seeding import generator
+from nnexp.data.seeding import seeded_generator
 
 Edges = plugin("dataset", "edges")
 SPLITS = ("train", "val", "test")
 
 
 def _made(seed: int = 0, **values):
-    return Edges(generator(seed, "data"), **values)
+    return Edges(seeded_generator(seed, "data"), **values)
 
 
 def _columns(image: torch.Tensor) -> set[int]:

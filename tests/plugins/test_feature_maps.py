@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from nnexp import DataSpec, plugin
-from nnexp.drawing import draw
-from nnexp.seen import plain
+from nnexp.plotting.rendering import render
+from nnexp.registry.observation import to_plain
 
 
 class Own(nn.Module):
@@ -54,7 +54,7 @@ def look():
 
 
 def _numbers(seen):
-    return json.loads(json.dumps(plain(seen.pictures["maps"].numbers)))
+    return json.loads(json.dumps(to_plain(seen.pictures["maps"].numbers)))
 
 
 def _close(layer, expected):
@@ -120,4 +120,4 @@ def test_it_says_nothing_where_there_is_no_convolution(made, look):
 
 def test_it_is_drawn_of_a_real_run(view_of, look):
     picture = look(view_of("dataset=edges", "model=cnn")).pictures["maps"]
-    assert draw(picture, json.loads(json.dumps(plain(picture.numbers))), "step 0")["png"]
+    assert render(picture, json.loads(json.dumps(to_plain(picture.numbers))), "step 0")["png"]

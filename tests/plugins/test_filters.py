@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from nnexp import DataSpec, plugin
-from nnexp.drawing import draw
-from nnexp.seen import plain
+from nnexp.plotting.rendering import render
+from nnexp.registry.observation import to_plain
 
 
 class PatchesOfColours(nn.Module):
@@ -43,7 +43,7 @@ def look():
 
 
 def _shown(seen):
-    return torch.tensor(json.loads(json.dumps(plain(seen.pictures["first_layer"].numbers)))["filters"])
+    return torch.tensor(json.loads(json.dumps(to_plain(seen.pictures["first_layer"].numbers)))["filters"])
 
 
 def _close(shown, weights):
@@ -123,4 +123,4 @@ def test_it_says_nothing_where_the_first_layer_reads_no_positions(made, look):
 
 def test_it_is_drawn_of_a_real_run(view_of, look):
     picture = look(view_of("dataset=edges", "model=cnn")).pictures["first_layer"]
-    assert draw(picture, json.loads(json.dumps(plain(picture.numbers))), "step 0")["png"]
+    assert render(picture, json.loads(json.dumps(to_plain(picture.numbers))), "step 0")["png"]

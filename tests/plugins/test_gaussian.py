@@ -5,14 +5,14 @@ import torch
 from contract import splits
 
 from nnexp import plugin
-from nnexp.seeding import generator
+from nnexp.data.seeding import seeded_generator
 
 Gaussian = plugin("dataset", "gaussian")
 SPLITS = ("train", "val", "test")
 
 
 def _made(seed: int = 0, **values):
-    return Gaussian(generator(seed, "data"), **values)
+    return Gaussian(seeded_generator(seed, "data"), **values)
 
 
 @pytest.mark.parametrize(("length", "channels"), [(50, 4), (1, 1), (7, 3)])

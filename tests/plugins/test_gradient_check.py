@@ -7,12 +7,12 @@ import math
 import pytest
 import torch
 
-from nnexp.drawing import draw
-from nnexp.lane import Lane
-from nnexp.probing import Own
-from nnexp.seeding import generator
-from nnexp.seen import Seen, plain
-from nnexp.view import View
+from nnexp.data.seeding import seeded_generator
+from nnexp.plotting.rendering import render
+from nnexp.probing.runner import ProbeLanes
+from nnexp.probing.view import View
+from nnexp.registry.observation import Observation, to_plain
+from nnexp.training.lane import Lane
 
 WRONG = '''"""A tanh whose gradient may be wrong. Our own."""
 import torch
@@ -51,7 +51,7 @@ class Wrong(nn.Module):
 
 @pytest.fixture
 def check(registry, view_of):
-    def look(*overrides: str, plugins=registry, step: int = 0, **values) -> Seen:
+    def look(*overrides: str, plugins=registry, step: int = 0, **values) -> Observation:
         return registry.get("probe", "gradient_check").load()(**values)(view_of(*overrides, plugins=plugins, step=step))
 
     return look
@@ -98,8 +98,8 @@ def test_a_right_gradient_agrees_for_every_seed(registry, make_lane) -> None:
         torch.manual_seed(seed)
         for layer in (lane.module.hidden[0], lane.module.head):
             layer.reset_parameters()
-        own = Own(lambda job: Lane(job, registry, torch.device("cpu"), lambda: False)).look_at(lane)
-        seen = probe(View(own.fresh(), generator(seed, "probe"), own.exact))
+        own = ProbeLanes(lambda job: Lane(job, registry, torch.device("cpu"), lambda: False)).look_at(lane)
+        seen = probe(View(own.fresh(), seeded_generator(seed, "probe"), own.exact))
         assert 0 < seen.scalars["largest_error"] < 1e-6
         assert "**agrees**" in seen.texts["verdict"]
 
@@ -127,7 +127,7 @@ def test_what_lies_at_a_kink_is_set_apart_and_not_called_wrong(check) -> None:
     assert seen.scalars["largest_error"] < 1e-6
     assert "10 more lie at kinks" in seen.texts["verdict"]
     assert "hidden.0.bias (kink)" in seen.pictures["errors"].numbers["errors"]
-    assert draw(seen.pictures["errors"], plain(seen.pictures["errors"].numbers), "step 0")["png"]
+    assert render(seen.pictures["errors"], to_plain(seen.pictures["errors"].numbers), "step 0")["png"]
 
 
 def test_every_class_is_among_the_rows_even_where_they_are_sorted(registry, view_of) -> None:
@@ -161,7 +161,7 @@ def test_the_picture_has_the_worst_of_many_tensors(check) -> None:
     seen = check("dataset=moons", "model=mlp", "model.num_layers=11", "model.hidden_size=3")
     picture = seen.pictures["errors"]
     assert picture.title.endswith("worst 16 of 24 tensors")
-    shown = plain(picture.numbers)["errors"]
+    shown = to_plain(picture.numbers)["errors"]
     assert len(shown) == 16
     worst = max(shown, key=lambda name: max(shown[name]))
     assert math.isclose(max(shown[worst]), seen.scalars["largest_error"])

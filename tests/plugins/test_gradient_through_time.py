@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nnexp import DataSpec, plugin
-from nnexp.drawing import draw
-from nnexp.launcher import launch
-from nnexp.plan import plan
-from nnexp.seen import plain
-from nnexp.stop import Stop
-from nnexp.sweeper import compose_jobs
-from nnexp.tracks import recording
+from nnexp.base.signals import StopRequest
+from nnexp.config.sweep_jobs import compose_jobs
+from nnexp.execution.plan import plan_cohorts
+from nnexp.execution.plan_runner import run_plan
+from nnexp.plotting.rendering import render
+from nnexp.probing.recurrent_states import record_states
+from nnexp.registry.observation import to_plain
 
 Probe = plugin("probe", "gradient_through_time")
 flow_of, distances, first_step, fitted = (
@@ -123,13 +123,13 @@ def test_runs_that_train_for_0_steps_write_the_same_for_other_draws(
     tmp_path, registry_with, write_plugin, monkeypatch, name, length
 ):
     """Two means of 12 draws each differ by their standard error, sqrt(2 / 12) of one draw's; thrice that is allowed."""
-    monkeypatch.setattr("nnexp.probing.draw", lambda *_: {})
+    monkeypatch.setattr("nnexp.probing.runner.render", lambda *_: {})
     plugins = registry_with(write_plugin("noise", NOISE, "dataset").parent.parent)
     job = ["dataset=noise", f"dataset.length={length}", f"model={name}", "trainer.max_steps=0", "trainer.batch_size=1"]
     job += ["probe=[gradient_through_time]", *(["model.forget_bias=null"] if name == "lstm" else [])]
     seeds = ("seed=range(12)", "dataset.seed=range(12)", "sweep.zip=[seed,dataset.seed]", f"runs='{tmp_path}'")
     jobs = compose_jobs([*job, *seeds], plugins, multirun=True)
-    runs = [result.run for result in launch(plan(jobs, plugins), plugins, Stop(), quiet=True)]
+    runs = [result.run for result in run_plan(plan_cohorts(jobs, plugins), plugins, StopRequest(), quiet=True)]
     written = [json.loads((run.path / "run.json").read_text()) for run in runs]
     assert len({job.model.seed for job in jobs}) == len({job.dataset.seed for job in jobs}) == 12
     assert [each["notes"] for each in written] == [[]] * 12
@@ -154,7 +154,7 @@ def test_step_by_step_layers_give_what_torchs_own_give(kind, batch_first, num_la
     calls = [(given,), (given, hx), (packed,), (packed, hx)]
     expected = [core["core"](*call) for call in calls]
     for call, (output, last) in zip(calls, expected, strict=True):
-        with recording(core) as record:
+        with record_states(core) as record:
             result, result_last = core["core"](*call)
         assert len(record.tracks) == num_layers * (1 + both)
         if call[0] is packed:
@@ -175,7 +175,7 @@ def test_step_by_step_cells_give_what_torchs_own_give(cell):
     x = torch.randn(4, 3, dtype=torch.float64)
     first = core["core"](x)
     expected = core["core"](x, first)
-    with recording(core) as record:
+    with record_states(core) as record:
         result = core["core"](x, core["core"](x))
     torch.testing.assert_close(_flat(result), _flat(expected), rtol=0, atol=1e-12)
     assert len(record.tracks["core"].states["h"]) == 2
@@ -283,7 +283,7 @@ def test_a_horizon_is_that_which_arithmetic_says_and_later_steps_do_not_move_it(
         core.weight_ih_l0[:], core.weight_hh_l0[:] = 1.0, factor
     model, starts = Plain(core).double(), torch.tensor([[0.05], [0.95]], dtype=torch.float64)
     for length in (12, 13, 30):
-        with recording(model, lambda state: starts) as record:
+        with record_states(model, lambda state: starts) as record:
             model(torch.zeros(2, length, 1, dtype=torch.float64))
         states = torch.stack(record.tracks["core.l0"].states["h"])
         assert first_step((states[:, 0] - states[:, 1]).abs(), 0.01) == steps
@@ -310,7 +310,7 @@ def test_a_horizon_that_never_comes_is_no_number(view_of):
 def test_gates_and_norms_are_those_of_the_states(view_of):
     """Without recurrent or input weights gates are their biases: an LSTM's forget gate of 1 is sigmoid(1)."""
     seen = Probe()(view_of("dataset=pattern", "model=lstm", "model.init=normal", "model.init_scale=0"))
-    panels = plain(seen.pictures["states"].numbers)
+    panels = to_plain(seen.pictures["states"].numbers)
     assert panels["gates"]["forget core.l0"] == pytest.approx([1 / (1 + math.exp(-1))] * 16)
     assert panels["gates"]["input core.l0"] == pytest.approx([0.5] * 16)
     assert panels["norms"] == {"h core.l0": [0.0] * 16, "c core.l0": [0.0] * 16}
@@ -321,7 +321,7 @@ UNSEEN = """
 import torch
 from torch import nn
 from nnexp import DataSpec, model
-from nnexp.views import as_sequence
+from nnexp.data.views import as_sequence
 
 
 class Leaky(nn.Module):
@@ -420,5 +420,5 @@ def test_pictures_are_drawn_from_what_is_written(view_of):
     """Of two layers in both directions not all states can be shown, and the label says so."""
     seen = Probe()(view_of("dataset=edges", "model=lstm", "model.num_layers=2", "model.bidirectional=true"))
     for picture in seen.pictures.values():
-        numbers = json.loads(json.dumps(plain(picture.numbers), allow_nan=False))
-        assert set(draw(picture, numbers, "step 0")) == {"png", "svg"}
+        numbers = json.loads(json.dumps(to_plain(picture.numbers), allow_nan=False))
+        assert set(render(picture, numbers, "step 0")) == {"png", "svg"}

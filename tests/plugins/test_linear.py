@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from nnexp import DataSpec, plugin
-from nnexp.seeding import seeded
+from nnexp.data.seeding import seeded
 
 Linear = plugin("model", "linear")
 KINDS = {

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nnexp import DataSpec, plugin
-from nnexp.seeding import seeded
+from nnexp.data.seeding import seeded
 
 LSTM = plugin("model", "lstm")
 DATA = DataSpec(kind="sequence", shape=(9, 3), outputs=2)

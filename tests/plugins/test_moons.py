@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from nnexp import plugin
-from nnexp.seeding import generator
+from nnexp.data.seeding import seeded_generator
 
 Moons = plugin("dataset", "moons")
 SPLITS = ("train", "val", "test")
 
 
 def _made(seed: int = 0, **values):
-    return Moons(generator(seed, "data"), **values)
+    return Moons(seeded_generator(seed, "data"), **values)
 
 
 @pytest.mark.parametrize("split", SPLITS)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nnexp import plugin
-from nnexp.seeding import generator
+from nnexp.data.seeding import seeded_generator
 
 Pattern = plugin("dataset", "pattern")
 SPLITS = ("train", "val", "test")
@@ -24,7 +24,7 @@ def _made(seed: int = 0, **values):
     """A dataset, whose warning where the strings are few is looked at elsewhere."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return Pattern(generator(seed, "data"), **values)
+        return Pattern(seeded_generator(seed, "data"), **values)
 
 
 def _small(length: int, pattern: tuple[int, ...]):
@@ -106,12 +106,12 @@ def test_no_row_held_out_is_seen_in_training_or_twice(length):
 
 
 def test_enough_strings_give_no_warning():
-    Pattern(generator(0, "data"), length=16)
+    Pattern(seeded_generator(0, "data"), length=16)
 
 
 def test_too_few_strings_give_a_warning_with_the_share_of_test_rows_known_from_training():
     with pytest.warns(UserWarning, match=r"only 200 sequences of length 9 without the pattern") as caught:
-        made = Pattern(generator(0, "data"), length=9)
+        made = Pattern(seeded_generator(0, "data"), length=9)
     known = set(_strings(made.train[0]))
     share = sum(string in known for string in _strings(made.test[0])) / 1024
     assert f"too few for 1536 distinct rows held out: {share:.0%} of the test rows" in str(caught[0].message)
@@ -120,7 +120,7 @@ def test_too_few_strings_give_a_warning_with_the_share_of_test_rows_known_from_t
 
 def test_at_length_8_nearly_every_test_row_is_a_training_row():
     with pytest.warns(UserWarning, match=r"length 8 .*: (9\d|100)% of the test rows are training rows too"):
-        Pattern(generator(0, "data"), length=8)
+        Pattern(seeded_generator(0, "data"), length=8)
 
 
 @pytest.mark.parametrize("length", [8, 16])
@@ -138,7 +138,7 @@ def test_classes_come_in_random_order():
 @pytest.mark.parametrize(("length", "pattern"), [(3, (1, 0, 1, 1)), (1, (1, 1)), (4, ())])
 def test_a_pattern_that_fits_no_string_is_refused(length, pattern):
     with pytest.raises(ValueError, match=f"the pattern has {len(pattern)} bits, and sequences have {length}"):
-        Pattern(generator(0, "data"), length=length, pattern=pattern)
+        Pattern(seeded_generator(0, "data"), length=length, pattern=pattern)
 
 
 FIRST = ["1001010110010101", "0100010011101111", "1101100100111101", "0110010111000111"]

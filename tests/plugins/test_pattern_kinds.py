@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from nnexp import plugin
-from nnexp.seeding import generator
+from nnexp.data.seeding import seeded_generator
 
 Pattern = plugin("dataset", "pattern")
 SPLITS = ("train", "val", "test")
@@ -20,7 +20,7 @@ def _made(seed: int = 0, **values):
     """A dataset, whose warning where the strings are few is looked at elsewhere."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return Pattern(generator(seed, "data"), **values)
+        return Pattern(seeded_generator(seed, "data"), **values)
 
 
 def _strings(x: torch.Tensor) -> list[str]:
@@ -68,7 +68,7 @@ def test_every_string_of_a_window_is_equally_likely(label):
 
 
 def test_rows_with_a_window_are_kept_apart_as_a_whole_and_need_no_warning():
-    made = Pattern(generator(0, "data"), length=24, window=8)
+    made = Pattern(seeded_generator(0, "data"), length=24, window=8)
     train, val, test = (_strings(getattr(made, split)[0]) for split in SPLITS)
     assert not set(train) & {*val, *test}
     assert len({*val, *test}) == 512 + 1024
@@ -112,7 +112,7 @@ def test_every_string_of_a_class_and_length_is_equally_likely(label):
 
 @pytest.mark.parametrize("values", [{"length": 40, "min_length": 14}, {"length": 64, "min_length": 24}])
 def test_no_row_of_any_length_that_is_held_out_is_seen_in_training_or_twice(values):
-    made = Pattern(generator(0, "data"), **values)
+    made = Pattern(seeded_generator(0, "data"), **values)
     train, val, test = ([row.numpy().tobytes() for row in getattr(made, split)[0]] for split in SPLITS)
     assert not set(train) & {*val, *test}
     assert len({*val, *test}) == 512 + 1024
@@ -120,7 +120,7 @@ def test_no_row_of_any_length_that_is_held_out_is_seen_in_training_or_twice(valu
 
 def test_too_few_strings_of_the_shortest_length_give_a_warning():
     with pytest.warns(UserWarning, match=r"there are only 1 sequences of length 3 with the pattern"):
-        Pattern(generator(0, "data"), length=16, min_length=3)
+        Pattern(seeded_generator(0, "data"), length=16, min_length=3)
 
 
 @pytest.mark.parametrize("values", [{"length": 24, "window": 8}, {"length": 40, "min_length": 14}])
@@ -132,7 +132,7 @@ def test_the_number_of_training_rows_changes_no_other_split_with_a_window_or_len
 
 @pytest.mark.parametrize("values", [{"length": 24, "window": 8}, {"length": 40, "min_length": 14}])
 def test_a_seed_gives_the_same_rows_again_and_another_seed_gives_others(values):
-    first, same, other = Pattern(generator(3, "data"), **values), _made(3, **values), _made(4, **values)
+    first, same, other = Pattern(seeded_generator(3, "data"), **values), _made(3, **values), _made(4, **values)
     assert all(torch.equal(a, b) for a, b in zip(first.train, same.train, strict=True))
     assert not torch.equal(first.train[0], other.train[0])
 
@@ -149,7 +149,7 @@ def test_a_seed_gives_the_same_rows_again_and_another_seed_gives_others(values):
 )
 def test_a_window_or_a_length_that_makes_no_task_is_refused_with_the_reason(values, reason):
     with pytest.raises(ValueError, match=reason):
-        Pattern(generator(0, "data"), length=16, **values)
+        Pattern(seeded_generator(0, "data"), length=16, **values)
 
 
 @pytest.mark.parametrize("values", [["dataset.length=24", "dataset.window=8"], ["dataset.min_length=14"]])

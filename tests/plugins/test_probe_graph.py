@@ -10,9 +10,9 @@ from tensorboard.compat.proto.node_def_pb2 import NodeDef
 from tensorboard.context import RequestContext
 from tensorboard.plugins.base_plugin import TBContext
 
-from nnexp.events import Events
-from nnexp.figures import Figures
-from nnexp.probing import Sight
+from nnexp.rundir.figures import Figures
+from nnexp.rundir.probe_result import ProbeResult
+from nnexp.tensorboard.event_file import EventFile
 
 HIDDEN = "Sequential[hidden]/"
 STRANGE = '''"""A model of a kind that nobody has seen. Our own."""
@@ -153,8 +153,8 @@ def test_tensorboard_shows_it(registry, view_of, make_job, tmp_path) -> None:
 
     seen = registry.get("probe", "graph").load()()(view_of("dataset=moons", "model=mlp"))
     (choice,) = make_job("dataset=moons", "model=mlp", "probe=[graph]").probes
-    figures, events = Figures(tmp_path), Events(tmp_path)
-    events.figures(figures.save(Sight(choice, 0, seen), "nobody"), figures)
+    figures, events = Figures(tmp_path), EventFile(tmp_path)
+    events.figures(figures.save(ProbeResult(choice, 0, seen), "nobody"), figures)
     events.flush()
     multiplexer = EventMultiplexer().AddRun(str(tmp_path), "run")
     multiplexer.Reload()

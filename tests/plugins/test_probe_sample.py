@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nnexp.drawing import draw
-from nnexp.sample import continued, next_chances
-from nnexp.seeding import generator
-from nnexp.seen import plain
+from nnexp.data.seeding import seeded_generator
+from nnexp.plotting.rendering import render
+from nnexp.probing.text_sampling import continue_text, next_token_probabilities
+from nnexp.registry.observation import to_plain
 
 TEXT = ("dataset=chartext", "dataset.held_out=0", "dataset.length=8", "model=rnn")
 ODD = "a$b$c\n<b>x</b> `q` ```` *bold* \t\u4e2d \u00e9 \u0436 _x_\r\n"
@@ -38,7 +38,7 @@ class Known(torch.nn.Module):
 
 def test_chances_are_the_softmax_of_logits_over_temperature(make_lane) -> None:
     data = make_lane(*overrides("abcabcabcabcabc")).data
-    chances = next_chances(Known(), data, torch.tensor([[0, 1]] * 3), [0.5, 1, 0])
+    chances = next_token_probabilities(Known(), data, torch.tensor([[0, 1]] * 3), [0.5, 1, 0])
     expected = [torch.tensor([4.0, 2.0, 0.0]).softmax(0).tolist(), torch.tensor([2.0, 1.0, 0.0]).softmax(0).tolist()]
     assert chances.tolist() == [pytest.approx(expected[0]), pytest.approx(expected[1]), [1, 0, 0]]
 
@@ -47,7 +47,7 @@ def test_several_temperatures_are_drawn_with_one_forward_pass_for_each_character
     lane = make_lane(*overrides("abcabcabcabcabc"))
     module, sizes = Known(), []
     module.register_forward_hook(lambda layer, inputs, output: sizes.append(tuple(inputs[0].shape)))
-    drawn = continued(module, lane.data, [0], 2000, [0, 0.5, 5.0], generator(0, "draws"))
+    drawn = continue_text(module, lane.data, [0], 2000, [0, 0.5, 5.0], seeded_generator(0, "draws"))
     assert sizes == [(3, 8)] * 2000
     assert drawn[0] == [0] * 2000
     for row, heat in ((1, 0.5), (2, 5.0)):
@@ -61,7 +61,7 @@ def test_each_reads_its_own_characters_and_the_last_window_of_them(make_lane) ->
             return 50.0 * torch.nn.functional.one_hot((x.cumsum(1) + 1) % 3, 3)
 
     lane = make_lane(*overrides("abcabcabcabcabc"))
-    (drawn,) = continued(Sum(), lane.data, [1, 2], 20, [0], generator(0, "draws"))
+    (drawn,) = continue_text(Sum(), lane.data, [1, 2], 20, [0], seeded_generator(0, "draws"))
     expected = [1, 2]
     for _ in range(20):
         expected.append((sum(expected[-8:]) + 1) % 3)
@@ -72,7 +72,7 @@ def test_a_model_that_knows_its_text_goes_on_with_it(view_of, sample) -> None:
     view = view_of(*overrides(12 * "hello "), "trainer.lr=0.05", step=150)
     seen = sample(view, length=18, temperatures=(0.0, 0.2), prompt="he")
     assert texts_of(seen.texts["drawn"]) == ["hello hello hello he"] * 2
-    numbers = plain(seen.pictures["next"].numbers)
+    numbers = to_plain(seen.pictures["next"].numbers)
     assert numbers["characters"][0] == "l"
     assert numbers["chances"]["temperature 0"][0] == 1
     assert 0.9 < numbers["chances"]["temperature 0.2"][0] <= 1
@@ -83,7 +83,7 @@ def test_without_a_prompt_it_goes_on_from_the_text(view_of, sample) -> None:
     seen = sample(view, length=7)
     assert [text[:8] for text in texts_of(seen.texts["drawn"])] == ["hello he"] * 4
     assert {len(text) for text in texts_of(seen.texts["drawn"])} == {15}
-    shown = plain(seen.pictures["next"].numbers)
+    shown = to_plain(seen.pictures["next"].numbers)
     assert shown["prompt"] == "hello he"
     assert list(shown["chances"]) == ["temperature 0.2", "temperature 0.5", "temperature 1", "temperature 2"]
     for chances in shown["chances"].values():
@@ -107,7 +107,7 @@ def test_characters_are_shown_as_they_are(view_of, sample, tmp_path) -> None:
     html = markdown_to_safe_html(seen.texts["drawn"])
     expected = "a$b$c\n&lt;b&gt;x&lt;/b&gt; `q` ```` *bold* \\t\u4e2d \u00e9 \u0436 _x_\\r\n"
     assert f"<code>{expected}" in html
-    assert draw(seen.pictures["next"], plain(seen.pictures["next"].numbers), "step 0")["png"]
+    assert render(seen.pictures["next"], to_plain(seen.pictures["next"].numbers), "step 0")["png"]
 
 
 def test_a_prompt_of_other_characters_is_refused(view_of, sample) -> None:

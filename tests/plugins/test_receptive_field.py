@@ -8,15 +8,15 @@ import torch
 from torch import nn
 
 from nnexp import DataSpec, plugin
-from nnexp.closed_form import Field, closed_forms
-from nnexp.drawing import draw
-from nnexp.lane import Lane
-from nnexp.probing import Own
-from nnexp.reach import Measured, _changes
-from nnexp.registry import Registry
-from nnexp.seeding import generator
-from nnexp.seen import Seen, plain
-from nnexp.view import View
+from nnexp.data.seeding import seeded_generator
+from nnexp.plotting.rendering import render
+from nnexp.probing.field_formula import Field, receptive_field_formulas
+from nnexp.probing.measured_field import Measured, _changes
+from nnexp.probing.runner import ProbeLanes
+from nnexp.probing.view import View
+from nnexp.registry.discovery import Registry
+from nnexp.registry.observation import Observation, to_plain
+from nnexp.training.lane import Lane
 
 POOLED = [3, 6, 10, 16, 24, 36, 52, 76, 108, 156, 220, 316]
 
@@ -31,16 +31,16 @@ def look(registry: Registry, view_of: Callable[..., View]) -> Callable[..., Any]
     return see
 
 
-def _seen(registry: Registry, view: View) -> tuple[Seen, dict[str, Any]] | None:
+def _seen(registry: Registry, view: View) -> tuple[Observation, dict[str, Any]] | None:
     seen = registry.get("probe", "receptive_field").load()()(view)
-    return seen and (seen, {name: plain(picture.numbers) for name, picture in seen.pictures.items()})
+    return seen and (seen, {name: to_plain(picture.numbers) for name, picture in seen.pictures.items()})
 
 
-def _sizes(seen: Seen, kind: str) -> dict[str, float]:
+def _sizes(seen: Observation, kind: str) -> dict[str, float]:
     return {name.rpartition("/")[0]: v for name, v in seen.scalars.items() if name.endswith(f"/{kind}")}
 
 
-def _in_order(seen: Seen, kind: str, layer: str = "layers.") -> list[float]:
+def _in_order(seen: Observation, kind: str, layer: str = "layers.") -> list[float]:
     return [size for name, size in _sizes(seen, kind).items() if name.startswith(layer)]
 
 
@@ -80,8 +80,8 @@ def test_of_a_filter_that_looks_at_its_centre_alone_the_formula_does_not_tell(ma
     lane = make_lane("dataset=edges", "model=cnn", "model.channels=[4]")
     with torch.no_grad():
         lane.module.layers[0].weight *= torch.eye(9)[4].view(3, 3)
-    own = Own(lambda job: Lane(job, registry, torch.device("cpu"), lambda: False)).look_at(lane)
-    seen, _ = _seen(registry, View(own.fresh(), generator(0, "probe"), own.exact))
+    own = ProbeLanes(lambda job: Lane(job, registry, torch.device("cpu"), lambda: False)).look_at(lane)
+    seen, _ = _seen(registry, View(own.fresh(), seeded_generator(0, "probe"), own.exact))
     assert (_in_order(seen, "measured"), _in_order(seen, "formula")) == ([1.0], [3.0])
     assert _in_order(seen, "effective") == [pytest.approx(1)]
 
@@ -240,7 +240,9 @@ def test_a_dozen_layers_see_25_pixels_and_with_pooling_most_of_an_image():
 def test_the_closed_form_of_a_network_follows_it():
     layers = [[nn.Conv2d(1, 1, 3, padding=1), nn.MaxPool2d(2) if n % 2 else nn.Identity()] for n in range(12)]
     network = nn.Sequential(*(layer for pair in layers for layer in pair))
-    sizes = [size for call, (size, _) in closed_forms(network, torch.zeros(1, 1, 64, 64), (2, 3)) if call.name]
+    sizes = [
+        size for call, (size, _) in receptive_field_formulas(network, torch.zeros(1, 1, 64, 64), (2, 3)) if call.name
+    ]
     assert sizes[1::2] == POOLED
 
 
@@ -262,7 +264,7 @@ def test_the_closed_form_of_a_network_follows_it():
     ids=str,
 )
 def test_the_closed_form_is_defined_where_positions_stay_apart(layer, expected):
-    assert closed_forms(layer, torch.randn(2, 4, 12), [2])[-1][1] == [expected]
+    assert receptive_field_formulas(layer, torch.randn(2, 4, 12), [2])[-1][1] == [expected]
 
 
 def test_a_layer_that_steps_over_inputs_by_slicing_has_their_jump():
@@ -274,7 +276,7 @@ def test_a_layer_that_steps_over_inputs_by_slicing_has_their_jump():
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.conv(torch.cat([x, 2 * x], 1)[:, 2:6, ::2].transpose(1, 2).contiguous().transpose(1, 2).relu_())
 
-    assert closed_forms(Sliced(), torch.randn(2, 4, 12), [2])[-1][1] == [5]
+    assert receptive_field_formulas(Sliced(), torch.randn(2, 4, 12), [2])[-1][1] == [5]
 
 
 def test_long_sequences_are_changed_in_blocks_and_the_middle_is_exact(look):
@@ -306,10 +308,10 @@ def test_every_picture_is_drawn_from_what_is_written(look):
         seen, numbers = look(*job)
         assert len(seen.pictures) == 2
         for name, picture in seen.pictures.items():
-            assert draw(picture, numbers[name], 10)["png"].startswith(b"\x89PNG")
+            assert render(picture, numbers[name], 10)["png"].startswith(b"\x89PNG")
 
 
 def test_where_rows_of_an_image_are_steps_a_row_is_seen_as_a_whole():
     data = DataSpec(kind="image", shape=(1, 9, 12), outputs=2, per_step=True)
-    found = closed_forms(plugin("model", "cnn")(data), torch.randn(2, 1, 9, 12), (2, 3))
+    found = receptive_field_formulas(plugin("model", "cnn")(data), torch.randn(2, 1, 9, 12), (2, 3))
     assert {call.name: sizes for call, sizes in found}["layers.1"] == [5, None]

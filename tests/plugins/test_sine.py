@@ -7,14 +7,14 @@ import torch
 from contract import splits
 
 from nnexp import plugin
-from nnexp.seeding import generator
+from nnexp.data.seeding import seeded_generator
 
 Sine = plugin("dataset", "sine")
 SPLITS = ("train", "val", "test")
 
 
 def _made(seed: int = 0, **values):
-    return Sine(generator(seed, "data"), **values)
+    return Sine(seeded_generator(seed, "data"), **values)
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 5])

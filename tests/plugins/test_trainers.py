@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nnexp import Trainer, plugin
-from nnexp.registry import discover
+from nnexp.registry.discovery import discover
 
 SGD, Adam = plugin("trainer", "sgd"), plugin("trainer", "adam")
 WEIGHTS = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)

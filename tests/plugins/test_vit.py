@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nnexp import DataSpec, plugin
-from nnexp.seeding import seeded
+from nnexp.data.seeding import seeded
 
 ViT = plugin("model", "vit")
 EDGES = DataSpec(kind="image", shape=(1, 12, 12), outputs=4)

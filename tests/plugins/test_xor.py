@@ -5,14 +5,14 @@ import torch
 from contract import splits
 
 from nnexp import plugin
-from nnexp.seeding import generator
+from nnexp.data.seeding import seeded_generator
 
 Xor = plugin("dataset", "xor")
 SPLITS = ("train", "val", "test")
 
 
 def _made(seed: int = 0, **values):
-    return Xor(generator(seed, "data"), **values)
+    return Xor(seeded_generator(seed, "data"), **values)
 
 
 @pytest.mark.parametrize("split", SPLITS)

@@ -1,0 +1,5 @@
+"""What any room may use: errors, console output, signals, atomic files, generator states, memory, devices."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,1 @@
+from .cli import command_line as command_line

@@ -1,0 +1,137 @@
+"""Train every dataset with every model, and print a table beside baselines that need no model.
+
+The baseline of classes is the share of the commonest one; of values, the variance; of a next character, the unigram
+and bigram frequencies of the training text, of which the better counts. Prints a table in Markdown.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nnexp.answers import make_data
+from nnexp.base import NnexpError, StopRequest, print_out
+from nnexp.commands.arguments import Parser
+from nnexp.config import Job, SweepOptions, compose_jobs
+from nnexp.data import DataSpec, Split
+from nnexp.execution import plan_cohorts, run_plan
+from nnexp.registry import Registry, discover
+from nnexp.rundir import PlannedRun
+
+
+def baselines(data: DataSpec, train: Split, test: Split) -> dict[str, tuple[str, float]]:
+    """For each metric that the table shows, a name and the value that a model must beat."""
+    if data.per_step and data.target == "class":
+        return {f"{name}/loss": text_baseline(data, train, split) for name, split in (("train", train), ("test", test))}
+    if data.target == "class":
+        return {"test/accuracy": ("majority", int(test[1].long().bincount().max()) / len(test[1]))}
+    return {"test/loss": ("variance", float(test[1].var()))}
+
+
+def text_baseline(data: DataSpec, train: Split, split: Split) -> tuple[str, float]:
+    """The better of unigram and bigram frequencies with one added to each count, in nats per prediction."""
+    counts = _bigrams(data, train) + 1
+    seen = _bigrams(data, split)
+    chances = {"unigram": counts.sum(0) / counts.sum(), "bigram": counts / counts.sum(1, keepdim=True)}
+    losses = {name: float(-(seen * chance.log()).sum() / seen.sum()) for name, chance in chances.items()}
+    name = min(losses, key=lambda key: losses[key])
+    return name, losses[name]
+
+
+def _bigrams(data: DataSpec, split: Split) -> Tensor:
+    """(vocab, outputs): how often each follows each; a part at a time, for windows overlap and are views."""
+    total = torch.zeros(data.vocab * data.outputs, dtype=torch.float64)
+    for x, y in zip(*(t.split(4096) for t in split[:2]), strict=True):
+        total += (x.long() * data.outputs + y.long()).flatten().bincount(minlength=len(total))
+    return total.view(data.vocab, data.outputs)
+
+
+def rows(finished: Sequence[PlannedRun], registry: Registry) -> list[list[str]]:
+    """The table: for each dataset and metric the baseline, and each model's mean over seeds."""
+    models = list(dict.fromkeys(item.job.model.name for item in finished))
+    groups: dict[tuple[Any, ...], list[PlannedRun]] = {}
+    for item in finished:
+        dataset = item.job.dataset
+        groups.setdefault((dataset.name, *map(str, dataset.values.values())), []).append(item)
+    table = [["dataset", "metric", "baseline", *models], ["---"] * (3 + len(models))]
+    for items in groups.values():
+        if all(item.run.status != "finished" for item in items):
+            table.append([title(items[0].job, registry), "", "", *["failed"] * len(models)])
+            continue
+        made = make_data(items[0].job, registry)
+        for metric, (name, value) in baselines(made.spec, made.train, made.test).items():
+            cells = [_cell(items, model, metric, value) for model in models]
+            table.append([title(items[0].job, registry), metric, f"{name} {value:.3f}", *cells])
+    return table
+
+
+def title(job: Job, registry: Registry) -> str:
+    """The dataset's name, and the values in which it differs from its defaults."""
+    defaults = registry.get("dataset", job.dataset.name).defaults
+    changed = [str(Path(str(v)).name) for key, v in job.dataset.values.items() if v != defaults[key]]
+    return " ".join([job.dataset.name, *changed])
+
+
+def _cell(items: Sequence[PlannedRun], model: str, metric: str, baseline: float) -> str:
+    """The mean over seeds; struck through where it does not beat the baseline."""
+    runs = [item.run.read() for item in items if item.job.model.name == model]
+    values = [run["metrics"][metric] for run in runs if run["status"] == "finished"]
+    if not values:
+        return "failed"
+    mean = statistics.mean(math.inf if value is None else value for value in values)
+    text = f"{mean:.3f}"
+    is_better = mean > baseline if metric.endswith("accuracy") else mean < baseline
+    return text if is_better else f"~~{text}~~"
+
+
+def markdown(table: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in table)
+
+
+def write(path: Path, text: str | None) -> None:
+    """Replace what stands between the markers `<!-- pairs -->` and `<!-- end of pairs -->` of a file.
+
+    Without a text it only looks. Raises NnexpError where there is no such place.
+    """
+    begin, end = "<!-- pairs -->\n", "<!-- end of pairs -->"
+    try:
+        old = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NnexpError(f"{path} cannot be read: {error}.") from None
+    if begin not in old or end not in old:
+        raise NnexpError(f"{path} has no place for the table: a line {begin.strip()} and a line {end}.")
+    if text is not None:
+        new = re.sub(f"{begin}.*?{end}", lambda _: f"{begin}{text}\n{end}", old, flags=re.DOTALL)
+        path.write_text(new, encoding="utf-8")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Train the pairs that are not trained yet, and print or write the table."""
+    parser = Parser(prog="nnexp pairs", description=__doc__)
+    parser.add_argument("--write", type=Path, help="put the table between the markers of this file")
+    parser.add_argument("overrides", nargs="+", help="as for python -m nnexp -m; several dataset= may be given")
+    given = parser.parse_intermixed_args(argv)
+    torch.set_num_threads(1)
+    registry, stop = discover(), StopRequest()
+    if given.write:
+        write(given.write, None)  # before anything is trained for it
+    datasets = [text for text in given.overrides if text.startswith("dataset=")]
+    others = [text for text in given.overrides if text not in datasets]
+    jobs: list[Job] = []
+    for dataset in datasets or ["dataset=glob(*)"]:
+        parts = re.split(r" (?=[\w.]+=)", dataset)  # `dataset=chartext dataset.path=FILE` is one dataset
+        jobs += compose_jobs([*parts, *others], registry, multirun=True)
+    with stop.handling():
+        finished = run_plan(plan_cohorts(jobs, registry, again=("failed",)), registry, stop, SweepOptions())
+    if stop.requested:
+        return stop.exit_code
+    text = markdown(rows(finished, registry))
+    write(given.write, text) if given.write else print_out(text)
+    return 0 if all(item.run.status == "finished" for item in finished) else 1

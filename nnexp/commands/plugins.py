@@ -1,0 +1,65 @@
+"""List the plugins that can be chosen, or describe those that are named, with their keys; runs no plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nnexp.base import ConfigError, align, did_you_mean, print_out
+from nnexp.commands.arguments import Parser
+from nnexp.config import PROBE, plugin_keys
+from nnexp.registry import KINDS, Plugin, Registry, discover
+
+
+def listing(registry: Registry) -> str:
+    """One line for each plugin, and one for each file that cannot be used."""
+    plugins = [registry.get(kind, name) for kind in KINDS for name in registry.names(kind)]
+    lines = [align([["choice", "what it is"], *([choice_of(p), p.summary] for p in plugins)])]
+    lines += [f"{b.kind}={b.name}: cannot be used: {b.reason}" for b in registry.broken.values()]
+    return "\n".join(lines)
+
+
+def choice_of(plugin: Plugin) -> str:
+    """How a plugin is chosen; there may be several probes."""
+    return f"{plugin.kind}=[{plugin.name}]" if plugin.kind == PROBE else f"{plugin.kind}={plugin.name}"
+
+
+def details(plugin: Plugin) -> str:
+    """A plugin's documentation and its keys."""
+    rows = [["key", "default", "allowed", "meaning"]]
+    place = f"{plugin.kind}.{plugin.name}" if plugin.kind == PROBE else plugin.kind
+    for name, parameter in plugin_keys(plugin).items():
+        default = "null" if parameter.default is None else str(parameter.default)
+        allowed = f"{parameter.allowed}; per lane" if parameter.per_lane or name == "seed" else parameter.allowed
+        rows.append([f"{place}.{name}", default, allowed, parameter.help])
+    head = f"{choice_of(plugin)}  ({plugin.path})"
+    return "\n".join([head, "", plugin.source_doc.strip(), "", plugin.summary, "", align(rows)])
+
+
+def main(argv: Sequence[str]) -> int:
+    """List all plugins, or describe those that are named. Raises ConfigError where there is no such plugin."""
+    arguments = Parser(prog="nnexp plugins", description=__doc__)
+    arguments.add_argument("names", nargs="*", metavar="NAME", help="lstm, model=lstm, or a kind: model")
+    names, registry = arguments.parse_args(argv).names, discover()
+    if names:
+        print_out("\n\n".join(details(plugin) for name in names for plugin in find_plugins(registry, name)))
+    else:
+        print_out(listing(registry))
+    return 0
+
+
+def find_plugins(registry: Registry, name: str) -> list[Plugin]:
+    """The plugins called `name` or `kind=name`, or all of a kind. Raises ConfigError where there is none."""
+    if name in KINDS:
+        return [registry.get(name, each) for each in registry.names(name)]
+    kind, _, last = name.rpartition("=")
+    kinds = [kind] if kind else list(KINDS)
+    found = [registry.plugins[k, last] for k in kinds if (k, last) in registry.plugins]
+    for key, broken in registry.broken.items():
+        if key[1] == last and key[0] in kinds and not found:
+            raise ConfigError(broken.reason)
+    if not found:
+        known = {known_name for _, known_name in registry.plugins}
+        raise ConfigError(
+            f"{name}: there is no such plugin.{did_you_mean(last, known)} There is: {', '.join(sorted(known))}."
+        )
+    return found

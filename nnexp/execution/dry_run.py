@@ -1,0 +1,101 @@
+"""sweep.dry_run: what a command would train, and about how long that takes. Nothing is written."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from nnexp.base import align, plural, shorten
+from nnexp.execution.cost_model import CostModel
+from nnexp.execution.sweep_progress import format_duration
+from nnexp.execution.task import Task
+from nnexp.execution.task_queue import TaskQueue
+from nnexp.execution.worker_pool import WorkerExecutor
+from nnexp.registry import Registry
+from nnexp.rundir import ENDED, Cohort, PlannedRun, all_done, in_order, left_of
+
+START_SECONDS = 3.0  # to import everything, once
+TASK_SECONDS = 1.0  # to build and look at a cohort
+TRY_SECONDS = 20.0
+
+
+def dry_run_report(cohorts: list[Cohort], invalid: Sequence[tuple[str, str]], registry: Registry, size: int) -> str:
+    """A line for each job, one for each cohort that is to be trained, and the estimate.
+
+    Args:
+        size: workers.
+    """
+    planned = in_order(cohorts)
+    states = {item.number: state(item) for item in planned}
+    counts = Counter(states.values())
+    said = [f"{count} {name}" for name, count in counts.items()] + ([f"{len(invalid)} invalid"] if invalid else [])
+    rows = [["job", "state", "steps"], *([i.job.label, states[i.number], _steps(i)] for i in planned)]
+    rows += [[point, f"invalid: {shorten(reason)}", ""] for point, reason in invalid]
+    done = all_done(planned)
+    costs = CostModel(done)
+    tasks = list(TaskQueue(left_of(cohorts, done), size, 0, costs).waiting)
+    lines = [f"{plural(len(planned), 'job')}: {', '.join(said)}", align(rows)]
+    if not tasks:
+        return "\n".join([*lines, "nothing is to be trained."])
+    wrong = _try(tasks, costs, registry, size)
+    table = [["cohort", "lanes", "about", "first of them"]]
+    for task in tasks:
+        first = task.cohort[0].job
+        about = f"fails: {wrong[task]}" if task in wrong else format_duration(costs.of(task))
+        table.append([" ".join(c.name for c in first.parts), str(len(task.cohort)), about, first.label])
+    total = START_SECONDS + makespan([costs.of(task) + TASK_SECONDS for task in tasks], size)
+    return "\n".join([*lines, "", align(table), f"about {format_duration(total)} with {plural(size, 'worker')}."])
+
+
+def state(item: PlannedRun) -> str:
+    """What a command does with a job, in words."""
+    if item.beside is not None:
+        return "new, beside the old run"
+    status = item.status
+    if status in ENDED:
+        return f"{status}, to be tried again" if status in item.again else status
+    if item.found is None or status == "new":
+        return "new"
+    return "in training elsewhere" if item.found.is_locked else "to resume"
+
+
+def _steps(item: PlannedRun) -> str:
+    most = item.job.trainer.values.get("max_steps", 0)
+    return f"{item.facts().get('steps', 0)}/{most}"
+
+
+def makespan(costs: Sequence[float], size: int) -> float:
+    """Seconds until tasks, handed out in this order, are all done."""
+    ends = [0.0] * size
+    for cost in costs:
+        heapq.heapreplace(ends, ends[0] + cost)
+    return max(ends)
+
+
+def _try(tasks: Sequence[Task], costs: CostModel, registry: Registry, size: int) -> dict[Task, str]:
+    """Time some updates of each kind of which no run is known, in processes of their own, for as long as that is no
+    work of its own. Gives what goes wrong.
+    """
+    wrong: dict[Task, str] = {}
+
+    def heard(task: Task, kind: str, content: Any) -> None:
+        if kind == "over" and "trial" in content:
+            costs.learn(task.cohort[0], content["trial"])
+        elif kind == "over":
+            wrong[task] = shorten(content["error"]["message"])
+
+    pool = WorkerExecutor(size, heard, registry, [])
+    began, waiting = time.monotonic(), list(tasks)
+    try:
+        while (waiting or pool.num_busy) and time.monotonic() - began < TRY_SECONDS:
+            while waiting and pool.num_busy < size:
+                task = waiting.pop(0)
+                if not costs.is_known(task):
+                    pool.start(task, is_trial=True)
+            pool.listen(0.1)
+    finally:
+        pool.close()
+    return wrong

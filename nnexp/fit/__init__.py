@@ -1,0 +1,5 @@
+"""A cohort -> sealed runs: the LightningModule, chunks, resume, run writer; the only room that imports Lightning."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

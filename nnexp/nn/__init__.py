@@ -1,0 +1,5 @@
+"""For models: initial weights, recurrent layers, compiled kernels."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,150 @@
+"""The layer over time as one operation of torch: opaque to tracing, with its own rules for vmap and for gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import define, impl, register_autograd, register_fake, register_vmap
+
+from nnexp.nn.kernels import compiled, plain
+from nnexp.nn.kernels.build import library
+from nnexp.nn.kernels.layer import Layer
+
+NAME, BACK = "nnexp::recurrent", "nnexp::recurrent_backward"
+_ARGUMENTS = "Tensor x, Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh, Tensor? lengths"
+_OPTIONS = "str mode, bool reverse, bool whole"
+
+
+def recurrent(
+    x: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None,
+    b_hh: Tensor | None,
+    lengths: Tensor | None,
+    mode: str,
+    reverse: bool = False,
+    whole: bool = True,
+) -> Tensor:
+    """One direction of one layer, from a state of zero: (B, T, C) -> states (B, T, H), or (B, H) where not `whole`.
+
+    The same with K lanes, as `torch.func.vmap` over it gives them: (K, B, T, C), and K first in every other tensor.
+    See `nnexp.nn.kernels.layer.Layer` for the arguments.
+    """
+    states: Tensor = torch.ops.nnexp.recurrent(x, w_ih, w_hh, b_ih, b_hh, lengths, mode, reverse, whole)[0]
+    return states
+
+
+def _layer(*arguments: Any) -> tuple[Layer, bool]:
+    """The layer, and whether its lane axis had to be made."""
+    is_alone = arguments[0].dim() == 3
+    x, *weights, lengths = [t.unsqueeze(0) if is_alone and t is not None else t for t in arguments[:6]]
+    weights = [w if w is None or w[0].is_contiguous() else w.contiguous() for w in weights]
+    tensors: list[Any] = [x.contiguous(), *weights, None if lengths is None else lengths.contiguous()]
+    return Layer(*tensors, *arguments[6:]), is_alone
+
+
+_only_plain: list[bool] = []
+
+
+@contextmanager
+def only_plain() -> Iterator[None]:
+    """In the block, torch's operations alone: the last digits of a run that began with them stay what they would be."""
+    _only_plain.append(True)
+    try:
+        yield
+    finally:
+        _only_plain.pop()
+
+
+def is_compiled(device: torch.device) -> bool:
+    """Whether the operation is carried out by the compiled kernel on this device."""
+    return not _only_plain and device.type == "cpu" and library()[0] is not None
+
+
+def _kernel(layer: Layer) -> Any:
+    return compiled if is_compiled(layer.x.device) else plain
+
+
+def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
+    layer, is_alone = _layer(*arguments)
+    kernel = _kernel(layer)
+    kept = layer.x.new_empty(kernel.kept_size(layer))
+    with torch.autocast(layer.x.device.type, enabled=False):
+        states = kernel.forward(layer, kept)
+    return states.squeeze(0) if is_alone else states, kept
+
+
+def _backward(grad: Tensor, kept: Tensor, *arguments: Any) -> list[Tensor]:
+    layer, is_alone = _layer(*arguments[:-1])
+    grad = (grad.unsqueeze(0) if is_alone else grad).contiguous()
+    kernel = _kernel(layer)
+    if kept.numel() != kernel.kept_size(layer):
+        raise RuntimeError("the forward pass was another kernel's")  # whose numbers C++ would read beyond their end
+    with torch.autocast(layer.x.device.type, enabled=False):
+        grads = kernel.backward(layer, kept, grad, arguments[-1])
+    given = [grad for grad in grads if grad is not None]
+    return [grad.squeeze(0) for grad in given] if is_alone else given
+
+
+def _fake(*arguments: Any) -> tuple[Tensor, Tensor]:
+    layer, is_alone = _layer(*arguments)
+    states = layer.new_states()
+    kept = layer.x.new_empty(_kernel(layer).kept_size(layer))
+    return states.squeeze(0) if is_alone else states, kept
+
+
+def _fake_backward(grad: Tensor, kept: Tensor, *arguments: Any) -> list[Tensor]:
+    weights = [t for t in arguments[1:5] if t is not None]
+    return [t.new_empty(t.shape) for t in ([arguments[0]] if arguments[-1] else []) + weights]
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(output[1], *inputs[:6])
+    ctx.options = inputs[6:]
+    ctx.set_materialize_grads(False)
+
+
+def _gradients(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    kept, *tensors = ctx.saved_tensors
+    nothing = (None,) * len(ctx.needs_input_grad)
+    if grad is None:
+        return nothing
+    needs_x = ctx.needs_input_grad[0]
+    grads = iter(torch.ops.nnexp.recurrent_backward(grad, kept, *tensors, *ctx.options, needs_x))
+    of_x = next(grads) if needs_x else None
+    return (of_x, *(None if w is None else next(grads) for w in tensors[1:5]), *nothing[5:])
+
+
+def never(*_: Any) -> None:
+    raise NotImplementedError("a second derivative through a compiled operation is not there")
+
+
+def _lanes(
+    info: Any, in_dims: tuple[int | None, ...], *arguments: Any
+) -> tuple[tuple[Tensor, Tensor], tuple[int, None]]:
+    return torch.ops.nnexp.recurrent(*with_lanes(info.batch_size, in_dims, arguments)), (0, None)
+
+
+def with_lanes(lanes: int, in_dims: tuple[int | None, ...], arguments: tuple[Any, ...]) -> list[Any]:
+    """A tensor that all lanes share is expanded."""
+    pairs = zip(arguments, in_dims, strict=True)
+    return [
+        a if not isinstance(a, Tensor) else a.expand(lanes, *a.shape) if dim is None else a.movedim(dim, 0)
+        for a, dim in pairs
+    ]
+
+
+define(NAME, f"({_ARGUMENTS}, {_OPTIONS}) -> (Tensor states, Tensor kept)")
+define(BACK, f"(Tensor grad, Tensor kept, {_ARGUMENTS}, {_OPTIONS}, bool needs_x) -> Tensor[]")
+impl(NAME, "CompositeExplicitAutograd", _forward)
+impl(BACK, "CompositeExplicitAutograd", _backward)
+register_fake(NAME, _fake)
+register_fake(BACK, _fake_backward)
+register_autograd(NAME, _gradients, setup_context=_save)
+register_autograd(BACK, never)
+register_vmap(NAME, _lanes)

@@ -1,0 +1,5 @@
+"""Charts, images and rendering; the only room that imports matplotlib."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,10 @@
+from .bit_exact import VECTORS as VECTORS
+from .bit_exact import row_multiple as row_multiple
+from .divergence import Diverged as Diverged
+from .flat_weights import FlatWeights as FlatWeights
+from .lane import Lane as Lane
+from .optimizer_step import PureUpdate as PureUpdate
+from .optimizer_step import StackUpdate as StackUpdate
+from .optimizer_step import clip_gradient as clip_gradient
+from .precision import precision_context as precision_context
+from .trainer_base import Trainer as Trainer

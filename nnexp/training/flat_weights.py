@@ -1,0 +1,56 @@
+"""All weights of a module as one flat vector, so that an update is a few operations whatever the number of tensors."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+from torch import Tensor, nn
+
+from nnexp.base import NnexpError
+
+
+def layer_name(name: str) -> str:
+    """The layer that a parameter belongs to: `head.bias` -> `head`, `lstm.weight_hh_l1` -> `lstm.l1`."""
+    path, _, leaf = name.rpartition(".")
+    recurrent = re.fullmatch(r"(?:weight|bias)_[ih]h_(l\d+.*)", leaf)
+    return ".".join(filter(None, (path, recurrent[1] if recurrent else ""))) or leaf
+
+
+class FlatWeights:
+    """The trainable parameters of a module, laid out in one vector (P,) of which each parameter is a view.
+
+    Args:
+        module: on its device, in its precision; its parameters are moved into the vector.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        if not named:
+            raise NnexpError(f"{type(module).__name__} has no weights to train.")
+        self.names = [name for name, _ in named]
+        self.params = [p for _, p in named]
+        self.sizes = [p.numel() for p in self.params]
+        self.place(torch.cat([p.detach().reshape(-1) for p in self.params]))
+        layers = list(map(layer_name, self.names))
+        self.layers = list(dict.fromkeys(layers))
+        self.layer_index = torch.tensor([self.layers.index(layer) for layer in layers], device=self.vector.device)
+
+    def place(self, vector: Tensor) -> None:
+        """Make each parameter a view of `vector` (P,), which holds their values."""
+        self.vector = vector
+        for p, part in zip(self.params, vector.split(self.sizes), strict=True):
+            p.data = part.view(p.shape)
+
+    def gradient(self, loss: Tensor) -> tuple[Tensor, ...]:
+        """The gradient by parameter; zero for one that the loss does not depend on."""
+        return torch.autograd.grad(loss, self.params, allow_unused=True, materialize_grads=True)
+
+    def layer_norms(self, grads: tuple[Tensor, ...]) -> Tensor:
+        """(number of layers,): the gradient's norm by layer, in the order of `layers`."""
+        squares = torch.stack(torch._foreach_norm(grads)).square()
+        return squares.new_zeros(len(self.layers)).index_add(0, self.layer_index, squares).sqrt()
+
+    @torch.no_grad()
+    def set(self, vector: Tensor) -> None:
+        self.vector.copy_(vector)
