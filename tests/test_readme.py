@@ -15,22 +15,40 @@ from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(marker: str) -> list[str]:
+    """The code under each place of a marker."""
+    return re.findall(rf"<!-- {re.escape(marker)}[^>]* -->\n```\w+\n(.*?)```", README, re.DOTALL)
 
 
 def block(marker: str) -> str:
-    """The code under a marker."""
-    found = re.search(rf"<!-- {re.escape(marker)}.*? -->\n```\w+\n(.*?)```", README, re.DOTALL)
-    assert found is not None
-    return found[1]
+    """The code under a marker that stands once."""
+    (code,) = blocks(marker)
+    return code
 
 
-DAILY = block("test: each line").splitlines()
+DAILY = [line for code in blocks("test: each line") for line in code.splitlines()]
+
+
+def test_prose_is_in_paragraphs_of_at_most_60_words() -> None:
+    prose = re.sub(r"```.*?```", "", README, flags=re.DOTALL)
+    prose = re.sub(r"<!--.*?-->|^\|.*$", "", prose, flags=re.MULTILINE)
+    long = [text for text in re.split(r"\n\s*\n", prose) if len(text.split()) > 60]
+    assert long == []
+
+
+def test_pictures_and_pages_that_the_readme_links_to_are_there() -> None:
+    linked = re.findall(r"\]\(([\w./-]+)\)", README)
+    assert len([path for path in linked if path.endswith(".png")]) == 3
+    assert [path for path in linked if not (ROOT / path).is_file()] == []
 
 
 def test_every_command_of_the_readme_stands_under_a_marker() -> None:
     fenced = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
-    assert len(fenced) == len(re.findall(r"-->\n```sh\n", README)) == 3
+    assert len(fenced) == len(re.findall(r"-->\n```sh\n", README)) == len(blocks("test: each line")) + 2
 
 
 @pytest.fixture(scope="module")
@@ -114,10 +132,7 @@ def test_the_probe_of_the_readme_is_one_of_all_and_draws(tmp_path: Path) -> None
 
 def test_the_table_of_probes_has_all_that_come_with_the_project_and_what_they_say_of_themselves(registry) -> None:
     table = README.partition("<!-- probes -->\n")[2].partition("<!-- end of probes -->")[0]
-    own = [
-        registry.get("probe", path.stem)
-        for path in sorted((Path(__file__).parent.parent / "plugins/probe").glob("*.py"))
-    ]
+    own = [registry.get("probe", path.stem) for path in sorted((ROOT / "plugins/probe").glob("*.py"))]
     rows = [f"| `{probe.name}` | {probe.summary} |" for probe in own]
     assert table.splitlines() == ["| probe | what it shows |", "| --- | --- |", *rows]
 
