@@ -13,4 +13,4 @@ __getattr__, _names, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_names()]
+    return [*_names(), "__version__", "__doc__", "__path__", "__file__", "__name__"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,14 @@ def test_the_door_imports_no_torch_until_it_must() -> None:
     code = "import sys, nnexp; print('torch' in sys.modules); nnexp.load; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["False", "True"]
+
+
+def test_the_door_lists_every_name_that_it_hands_on() -> None:
+    stub = Path(nnexp.__file__).with_suffix(".pyi").read_text()
+    names = re.findall(r" as (\w+)$", stub, re.MULTILINE)
+    assert {"load", "plugin", "model", "Observation"} <= set(names)
+    assert {*names, "__version__"} <= set(dir(nnexp))
+    assert all(getattr(nnexp, name) is not None for name in dir(nnexp))
 
 
 def test_the_door_has_no_other_name() -> None:
