@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nnexp.data import batches as data
 from nnexp.data.data_spec import DataSpec
 from nnexp.data.losses import loss
 from nnexp.data.metrics import evaluate

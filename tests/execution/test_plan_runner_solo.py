@@ -63,7 +63,8 @@ def look():
 command = ["dataset=moons", "model=mlp", "trainer.max_steps=3", "stack=false", f"runs='{sys.argv[1]}'"]
 for first, last in ((0, 20), (20, int(sys.argv[2]))):
     jobs = compose_jobs([*command, f"seed=range({first},{last})"], registry, multirun=True)
-    assert all(item.status == "finished" for item in run_plan(plan_cohorts(jobs, registry), registry, StopRequest(), quiet=True))
+    finished = run_plan(plan_cohorts(jobs, registry), registry, StopRequest(), quiet=True)
+    assert all(item.status == "finished" for item in finished)
     look()
 print(json.dumps(seen))
 """
