@@ -64,10 +64,10 @@ def make_lane(registry: Registry, make_job: Callable[..., Job]) -> Callable[...,
     def make(
         *overrides: str,
         plugins: Registry = registry,
-        stopped: Callable[[], bool] = lambda: False,
+        should_stop: Callable[[], bool] = lambda: False,
         datasets: DatasetCache | None = None,
     ) -> Lane:
-        return Lane(make_job(*overrides, plugins=plugins), plugins, torch.device("cpu"), stopped, datasets)
+        return Lane(make_job(*overrides, plugins=plugins), plugins, torch.device("cpu"), should_stop, datasets)
 
     return make
 

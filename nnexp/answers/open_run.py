@@ -17,7 +17,7 @@ from nnexp.base import NnexpError, RecordError, shorten
 from nnexp.config import Job, make_job
 from nnexp.data import DataSpec, Split, make_dataset
 from nnexp.registry import Registry, discover
-from nnexp.rundir import MODEL, Run, job_fingerprint
+from nnexp.rundir import MODEL_FILE, Run, job_fingerprint
 from nnexp.rundir import load_checkpoint as load_weights
 from nnexp.training import Lane
 
@@ -59,16 +59,16 @@ def load(path: str | Path) -> LoadedRun:
     job = make_job(config, registry, experiment=str(facts.get("experiment")))
     if job_fingerprint(job, registry) != facts.get("fingerprint"):
         warnings.warn(f"{run.path}: the code or the files that it was trained with have changed.", stacklevel=2)
-    if not (run.path / MODEL).exists():
+    if not (run.path / MODEL_FILE).exists():
         state = f"it is '{facts['status']}' at step {facts.get('steps', 0)}"
-        raise RecordError(f"{run.path} has no {MODEL} yet: {state}. Give its command again.")
+        raise RecordError(f"{run.path} has no {MODEL_FILE} yet: {state}. Give its command again.")
     lane = _lane(run, job, registry)
     lane.module.__dict__["forward"] = partial(_computed, lane, lane.module.forward)
     return LoadedRun(job, lane.dataset, lane.module.eval(), lane.data, **lane.splits)
 
 
 def _lane(run: Run, job: Job, registry: Registry) -> Lane:
-    weights = load_weights(run.path / MODEL)["weights"]
+    weights = load_weights(run.path / MODEL_FILE)["weights"]
     try:
         lane = Lane(job, registry, torch.device("cpu"), lambda: False)
         lane.module.load_state_dict(weights)

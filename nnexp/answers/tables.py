@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nnexp.base import align, plural, shorten
-from nnexp.rundir import ERROR, FOLDER, PlannedRun, Run, results_csv_path, swept
+from nnexp.rundir import ERROR_FILE, FIGURES_FOLDER, PlannedRun, Run, results_csv_path, swept_keys
 
 WHY_LENGTH = 120
 SPLITS = ("train", "val", "test")
@@ -37,7 +37,7 @@ def run_summary(run: Run) -> str:
     lines = [f"{facts['status']}: {took}{size}", *([align(rows)] if metrics else []), *run_remarks(run)]
     lines.append(f"run:   {shortest_path(run.path)}")
     if facts.get("probing", {}).get("pictures"):
-        lines.append(f"see:   {shortest_path(run.path / FOLDER)}")
+        lines.append(f"see:   {shortest_path(run.path / FIGURES_FOLDER)}")
     if (run.path / "metrics.csv").exists():
         lines.append(f"look:  tensorboard --logdir {shlex.quote(shortest_path(run.path))}")
     return "\n".join(lines)
@@ -59,14 +59,14 @@ def run_remarks(run: Run) -> list[str]:
     """What went wrong, and what the plugins had to say."""
     facts = run.read()
     error = facts.get("error")
-    more = f" Traceback: {shortest_path(run.path / ERROR)}." if error and error.get("type") != "Diverged" else ""
+    more = f" Traceback: {shortest_path(run.path / ERROR_FILE)}." if error and error.get("type") != "Diverged" else ""
     lines = [f"error: {error.get('message')}{more}"] if error else []
     return lines + [f"note:  {text}" for text in facts.get("notes", [])]
 
 
 def runs_table(planned: Sequence[PlannedRun]) -> str:
     """One line for each run: what was swept, how it ended; then what there is to say of single runs."""
-    keys = swept(planned)
+    keys = swept_keys(planned)
     facts = [item.run.read() for item in planned]
     names = list(dict.fromkeys(name for f in facts for name in f.get("metrics", {})))
     short = [key.rpartition(".")[2] for key in keys]
@@ -89,7 +89,7 @@ def runs_table(planned: Sequence[PlannedRun]) -> str:
 
 def sweep_summary(planned: Sequence[PlannedRun]) -> str:
     """How a sweep ended: all that failed, why, and where the whole of it stands; how many ended how; the table."""
-    counts = Counter("left out" if item.lost else item.status for item in planned)
+    counts = Counter("left out" if item.failure else item.status for item in planned)
     ends = ", ".join(f"{count} {status}" for status, count in counts.items())
     table = results_csv_path(planned)
     lines = [*failures(planned), f"{plural(len(planned), 'job')}: {ends}"]
@@ -100,12 +100,12 @@ def failures(planned: Sequence[PlannedRun]) -> list[str]:
     """A line for each job that failed, diverged or was left out, below a head; nothing where there is none."""
     rows = []
     for item in planned:
-        if item.lost:
-            rows.append([item.job.label, "left out", "", shorten(item.lost, WHY_LENGTH), ""])
+        if item.failure:
+            rows.append([item.job.label, "left out", "", shorten(item.failure, WHY_LENGTH), ""])
         elif item.status in ("failed", "diverged"):
             facts = item.run.read()
             why = shorten((facts.get("error") or {}).get("message", ""), WHY_LENGTH)
-            where = shortest_path(item.run.path / ERROR)
+            where = shortest_path(item.run.path / ERROR_FILE)
             rows.append([item.job.label, facts["status"], str(facts.get("steps", 0)), why, where])
     if not rows:
         return []

@@ -63,7 +63,7 @@ def _run(cohorts: list[Cohort], registry: Registry, command: SweepOptions, again
     from nnexp.answers import run_summary, runs_table, sweep_summary
     from nnexp.base import StopRequest
     from nnexp.execution import run_plan
-    from nnexp.rundir import ENDED, in_order
+    from nnexp.rundir import ENDED, in_command_order
 
     stop = StopRequest()
     with stop.handling():
@@ -74,14 +74,14 @@ def _run(cohorts: list[Cohort], registry: Registry, command: SweepOptions, again
             return stop.exit_code
     if begun:
         print_out(runs_table(begun) if is_sweep else run_summary(begun[0].run))
-    planned = in_order(cohorts)
+    planned = in_command_order(cohorts)
     if is_sweep:
         print_out(sweep_summary(planned))
     if any(item.status not in ENDED for item in planned):
         print_err(f"{'interrupted' if stop.signal else 'not all was trained'}. To go on from here: {again}")
     if stop.signal is not None:
         return stop.exit_code
-    return 0 if all(item.status == "finished" and not item.lost for item in planned) else 1
+    return 0 if all(item.status == "finished" and not item.failure for item in planned) else 1
 
 
 def again_command(argv: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from .dataset_cache import DatasetCache as DatasetCache
 from .dataset_cache import make_dataset as make_dataset
 from .losses import check_output as check_output
 from .losses import loss as loss
-from .metrics import MOST_EVALUATED as MOST_EVALUATED
+from .metrics import MAX_EVALUATED_ROWS as MAX_EVALUATED_ROWS
 from .metrics import evaluate as evaluate
 from .metrics import measure as measure
 from .metrics import metric_names as metric_names

@@ -1,4 +1,4 @@
-"""What a dataset states about its tensors, and what a dataset plugin provides."""
+"""`DataSpec`, the description of a dataset's tensors, and the contract of dataset plugins."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DataSpec:
-    """What a dataset says of its tensors, and all that a model needs to know of them.
+    """Kind and shape of a dataset's inputs and targets: all that a model knows about the data.
+
+        DataSpec("image", (1, 28, 28), outputs=10)             # ten classes
+        DataSpec("tokens", (64,), outputs=26, vocab=26, per_step=True)  # the next of 26 characters at each position
 
     Args:
-        kind: "vector" rows are (F,), "sequence" (T, C), "tokens" (T,) integers, "image" (C, H, W).
-        shape: the shape of one input, without the batch.
+        kind: "vector" for inputs (F,), "sequence" (T, C), "tokens" (T,) of integers, "image" (C, H, W).
+        shape: shape of one input, without the batch axis.
         target: "class" (integer labels, cross-entropy) or "value" (real numbers, mean squared error).
-        outputs: numbers that the model gives per prediction: the classes, or the size of the value.
+        outputs: model outputs per prediction: number of classes, or size of the value.
         vocab: number of different tokens, for kind "tokens".
-        per_step: one prediction per position, not one per row.
+        per_step: one prediction per position instead of one per row.
     """
 
     kind: Literal["vector", "sequence", "tokens", "image"]
@@ -32,26 +35,32 @@ class DataSpec:
 
     @property
     def max_length(self) -> int:
-        """Positions of the longest sequence that `nnexp.data.as_sequence` makes of one input."""
+        """T, positions of an input as `nnexp.data.as_sequence` returns it; for an image its rows."""
         return self.shape[1] if self.kind == "image" else self.shape[0]
 
     @property
     def channels(self) -> int:
-        """Numbers per position of that sequence."""
+        """C, channels per position of an input as `nnexp.data.as_sequence` returns it."""
         return self.vocab if self.kind == "tokens" else math.prod(self.shape) // self.max_length
 
     @property
     def features(self) -> int:
-        """Numbers in the flat vector that `nnexp.data.as_vector` makes of one input."""
+        """F, length of an input as `nnexp.data.as_vector` returns it."""
         return self.max_length * self.channels
 
 
 class Dataset(Protocol):
-    """Made with a generator of its own, seeded by `dataset.seed`.
+    """Contract of a dataset plugin, constructed with a `torch.Generator` seeded by `dataset.seed`.
 
-    Each split is `(x, y)` or `(x, y, lengths)`: x (N, *spec.shape), y (N,) or (N, T) where `spec.per_step`.
-    Tokens and labels may be of any integer type, and rows may be views that overlap, such as windows of a text.
-    Labels are classes at padded positions too, where they do not count.
+    Each split is `(x, y)` or `(x, y, lengths)` with N rows: x (N, *spec.shape); y (N,), or (N, T) if `spec.per_step`;
+    lengths (N,) integers from 1 to T. Tokens and labels may be of any integer type, and rows may be overlapping views,
+    such as windows of a text. Labels at padded positions must be valid classes although they are ignored.
+
+    Attributes:
+        spec: kind and shape of inputs and targets.
+        train: the training split.
+        val: the validation split, evaluated every `trainer.eval_every` updates.
+        test: the test split, evaluated after the last update.
     """
 
     spec: DataSpec

@@ -1,4 +1,4 @@
-"""The loss that is trained on, and the check of what a model returns."""
+"""The training loss, and the check of a model's output."""
 
 from __future__ import annotations
 
@@ -12,9 +12,15 @@ from nnexp.data.views import valid_positions
 
 
 def loss(output: Tensor, target: Tensor, data: DataSpec, lengths: Tensor | None = None) -> Tensor:
-    """Mean over predictions: cross-entropy in nats for classes, squared error for values.
+    """Return the mean loss over predictions, a scalar (): cross-entropy in nats for classes, else squared error.
 
-    A prediction for a position that is padding, one at or after `lengths` (B,), does not count.
+        loss(module(x), y, data)
+
+    Args:
+        output: (B, outputs), or (B, T, outputs) if `data.per_step`.
+        target: labels (B,) or (B, T); values of the shape of `output`.
+        data: decides which loss.
+        lengths: (B,) integers; positions from there on are padding and do not count if `data.per_step`.
     """
     is_padded = data.per_step and lengths is not None
     reduction = "none" if is_padded else "mean"
@@ -28,7 +34,7 @@ def loss(output: Tensor, target: Tensor, data: DataSpec, lengths: Tensor | None 
 
 
 def mean_valid_positions(each: Tensor, lengths: Tensor | None) -> Tensor:
-    """The mean of (B, T) over positions that are not padding."""
+    """Return the mean of `each` (B, T) over positions before `lengths` (B,), a scalar (); without lengths over all."""
     if lengths is None:
         return each.mean()
     valid = valid_positions(lengths, each.shape[1])
@@ -36,10 +42,18 @@ def mean_valid_positions(each: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def check_output(output: object, target: Tensor, data: DataSpec) -> None:
-    """Raise NnexpError where a model does not give what its contract says."""
+    """Raise NnexpError unless `output` is a tensor (B, outputs), or (B, T, outputs) if `data.per_step`.
+
+    Args:
+        output: return value of the model.
+        target: labels or values of the same batch, for B and T.
+        data: specification of the dataset.
+    """
     rows = target.shape[:2] if data.per_step else target.shape[:1]
     expected = (*rows, data.outputs)
     if not isinstance(output, Tensor):
-        raise NnexpError(f"the model gave a {type(output).__name__}, its data need one tensor of shape {expected}.")
+        found = type(output).__name__
+        raise NnexpError(f"the model returned {found}; the data require one tensor of shape {expected}.")
     if tuple(output.shape) != expected:
-        raise NnexpError(f"the model gave a tensor of shape {tuple(output.shape)}, its data need {expected}.")
+        found = str(tuple(output.shape))
+        raise NnexpError(f"the model returned a tensor of shape {found}; the data require {expected}.")

@@ -1,4 +1,4 @@
-"""Where randomness comes from: streams derived from a job's seeds, and the global generators a lane may use."""
+"""Derive random streams from a job's seeds, and swap the state of the global random generators."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ from nnexp.base import get_rng_state, set_rng_state
 
 
 def derive_seed(seed: int, stream: str) -> int:
-    """A seed of its own for each use of a job's seed, so that weights, data and order are never the same draws."""
+    """Return a seed in [0, 2**63) for one use of a job's seed, so that weights, data and order are independent.
+
+        derive_seed(0, "model") != derive_seed(0, "order")
+
+    Args:
+        seed: a seed of the job.
+        stream: name of the use.
+    """
     return int.from_bytes(hashlib.sha256(f"{stream}/{seed}".encode()).digest()[:8], "little") >> 1
 
 
 def seeded_generator(seed: int, stream: str) -> torch.Generator:
-    """A generator of torch on the CPU, seeded by `derive`."""
+    """Return a `torch.Generator` on the CPU, seeded with `derive_seed(seed, stream)`."""
     return torch.Generator().manual_seed(derive_seed(seed, stream))
 
 
@@ -28,14 +35,18 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     if torch.cuda.is_available():
-        torch.manual_seed(seed)  # where CUDA is not in use yet, this notes the seed, and formats a stack for it
+        torch.manual_seed(seed)  # not the default: before CUDA is initialised it formats a stack trace, which is slow
     else:
         torch.default_generator.manual_seed(seed)
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Global generators seeded inside the block, and outside as if it had not run."""
+    """Seed the global generators inside the block; restore their state afterwards, also after an exception.
+
+    with seeded(derive_seed(seed, "trainer")):
+        trainer = trainer_class(**values)
+    """
     outer = get_rng_state()
     seed_all(seed)
     try:
@@ -45,7 +56,11 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 class LaneGenerators:
-    """The state in which one lane finds the global generators: seeded once, then carried from chunk to chunk."""
+    """State of the global generators as one lane has it: seeded once, then carried from chunk to chunk.
+
+    Args:
+        seed: the lane's seed, one of `derive_seed`.
+    """
 
     def __init__(self, seed: int) -> None:
         with seeded(seed):
@@ -53,7 +68,7 @@ class LaneGenerators:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """The lane's state inside the block; outside, everybody else's."""
+        """Set the global generators to the lane's state inside the block; save it and restore theirs afterwards."""
         outer = get_rng_state()
         set_rng_state(self.state)
         try:

@@ -1,4 +1,4 @@
-"""Batches for all lanes of a stack: each lane's own rows in its own order, gathered at once."""
+"""Training and evaluation batches for all lanes of a stack, gathered together."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from nnexp.data.metrics import evaluation_parts
 from nnexp.data.splits import Split
 
 BLOCK_BYTES = 1 << 24
-MOST_AT_ONCE = 512  # predictions of a lane: its sums must not depend on how many lanes there are
+MAX_PREDICTIONS = 512  # at a time and per lane: a lane's sums must not depend on the number of lanes
 
 
 class StackedBatches:
-    """The batches of K lanes. Lanes that have the same tensors share them.
+    """Batches of K lanes, each with its own rows in its own order. Lanes with the same dataset share its tensors.
 
     Args:
-        batches: of each lane; they have the same size.
+        batches: the batches of each lane, all with B rows.
     """
 
     def __init__(self, batches: Sequence[Batches]) -> None:
@@ -37,16 +37,16 @@ class StackedBatches:
         self._full = tuple(self._stacked([each.split for each in batches])) if first.full else None
 
     def take(self, first: int, count: int) -> Iterator[Split]:
-        """Batches (K, B, ...) of the updates `first` to `first + count - 1`."""
+        """Yield the batches of updates `first` to `first + count - 1`, counted from 1; each tensor is (K, B, ...)."""
         if self._full is not None:
             for _ in range(count):
-                yield tuple(t.clone() for t in self._full)  # a module may change what it is given
+                yield tuple(t.clone() for t in self._full)  # a module may change its input in place
             return
         for start in range(first, first + count, self.block):
             yield from zip(*self._block(start, min(self.block, first + count - start)), strict=True)
 
     def _block(self, first: int, count: int) -> list[tuple[Tensor, ...]]:
-        """For each tensor of a split, (K, B, ...) of each update."""
+        """Return for each tensor of a split its batches (K, B, ...) by update."""
         parts = []
         for group in self.groups:
             rows = torch.stack([self.batches[lane].rows(first, count) for lane in group], dim=1)
@@ -60,7 +60,13 @@ class StackedBatches:
         return (torch.stack(each) for each in zip(*splits, strict=True))
 
     def evaluation(self, splits: list[Split], data: DataSpec, max_rows: int) -> Iterator[Split]:
-        """A split of each lane in parts (K, B, ...)."""
-        each_lane = (evaluation_parts(split, data, MOST_AT_ONCE, max_rows) for split in splits)
+        """Yield the splits of K lanes in parts; each tensor is (K, rows, ...).
+
+        Args:
+            splits: one split per lane, all with equally many rows.
+            data: specification of the dataset.
+            max_rows: rows per lane that are evaluated, evenly spaced.
+        """
+        each_lane = (evaluation_parts(split, data, MAX_PREDICTIONS, max_rows) for split in splits)
         for parts in zip(*each_lane, strict=True):
             yield tuple(self._stacked(list(parts)))

@@ -1,6 +1,7 @@
-"""Any kind of data as what a model reads. B rows, T positions, C channels, F features.
+"""Convert inputs of any kind to what a model reads: sequences, vectors, images, windows or patches.
 
-`lengths` (B,) says how many positions of each row count; those after are padding, and read as zeros.
+Shapes: B rows, T positions, C channels, F features, H hidden units. `data` is the dataset's specification. `lengths`
+(B,) are numbers of valid positions; later positions are padding, which every function here reads as zeros.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ from nnexp.data.data_spec import DataSpec
 
 
 def valid_positions(lengths: Tensor, num_positions: int) -> Tensor:
-    """(B,) -> (B, T): whether a position is not padding."""
+    """Return a mask (B, T), True at positions before `lengths` (B,), for T = `num_positions`."""
     return torch.arange(num_positions, device=lengths.device) < lengths.unsqueeze(-1)
 
 
 def as_sequence(x: Tensor, data: DataSpec, lengths: Tensor | None = None) -> Tensor:
-    """(B, *data.shape) -> (B, T, C): a vector is F positions of one number, an image is read row by row.
+    """Return inputs (B, *data.shape) as sequences (B, T, C) with T = data.max_length and C = data.channels.
 
-    Tokens may also be given as their one-hot rows (B, T, vocab), of which a gradient can be asked.
+    A vector becomes F positions of one channel, tokens become one-hot, and an image is read row by row. Tokens may also
+    be passed as one-hot rows (B, T, vocab) of real numbers, for gradients with respect to the input.
+
+        def forward(self, x, lengths=None):
+            return self.head(last_valid(self.core(as_sequence(x, self.data, lengths))[0], lengths))
     """
     if data.kind == "tokens":
         is_one_hot = x.is_floating_point() and x.shape[-1] == data.vocab
@@ -35,40 +40,43 @@ def as_sequence(x: Tensor, data: DataSpec, lengths: Tensor | None = None) -> Ten
 
 
 def as_image(x: Tensor, data: DataSpec, lengths: Tensor | None = None) -> Tensor:
-    """(B, C, H, W) -> the same; the positions of an image are its rows."""
+    """Return images (B, C, H, W) with padding set to zero; the positions of an image are its rows."""
     if lengths is None:
         return x
     return torch.where(valid_positions(lengths, data.max_length)[:, None, :, None], x, torch.zeros_like(x))
 
 
 def as_vector(x: Tensor, data: DataSpec, lengths: Tensor | None = None) -> Tensor:
-    """(B, *data.shape) -> (B, F): every number of an input, in one row."""
+    """Return inputs (B, *data.shape) flattened to (B, F) with F = data.features."""
     if data.kind == "image":
         return as_image(x, data, lengths).flatten(1)
     return as_sequence(x, data, lengths).flatten(1)
 
 
 def as_windows(x: Tensor, data: DataSpec, size: int, lengths: Tensor | None = None) -> Tensor:
-    """(B, *data.shape) -> (B, T, size * C): each position with the `size - 1` before it, and never one after it."""
+    """Return causal windows (B, T, size * C): each position with the `size - 1` positions before it.
+
+    Positions before the first are zeros. Channels are the slow axis of a window, positions the fast one, oldest first.
+    """
     sequence = as_sequence(x, data, lengths)
     return pad(sequence, (0, 0, size - 1, 0)).unfold(1, size, 1).flatten(2)
 
 
 def as_patches(x: Tensor, data: DataSpec, size: int, lengths: Tensor | None = None) -> Tensor:
-    """(B, *data.shape) -> (B, N, P): squares of `size` pixels of an image, row by row; else the positions.
+    """Return images as N square patches of `size` x `size` pixels, row by row, (B, N, P); other kinds as sequences.
 
-    An image that is not a whole number of patches gets zeros to the right and below.
+    An image whose height or width is not a multiple of `size` is padded with zeros to the right and below.
     """
     if data.kind != "image":
         return as_sequence(x, data, lengths)
     _, height, width = data.shape
-    whole = pad(as_image(x, data, lengths), (0, -width % size, 0, -height % size))
-    tiles = whole.unfold(2, size, size).unfold(3, size, size)  # (B, C, rows, columns, size, size)
+    padded = pad(as_image(x, data, lengths), (0, -width % size, 0, -height % size))
+    tiles = padded.unfold(2, size, size).unfold(3, size, size)  # (B, C, rows, columns, size, size)
     return tiles.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
 
 
 def patch_counts(data: DataSpec, size: int) -> tuple[int, int]:
-    """(N, P): number of patches of an input, and numbers in each."""
+    """Return (N, P) of `as_patches`: patches of an input, and numbers in each."""
     if data.kind != "image":
         return data.max_length, data.channels
     channels, height, width = data.shape
@@ -76,7 +84,7 @@ def patch_counts(data: DataSpec, size: int) -> tuple[int, int]:
 
 
 def last_valid(states: Tensor, lengths: Tensor | None) -> Tensor:
-    """(B, T, H) -> (B, H): the state at each row's last position that is not padding."""
+    """Return the states (B, H) at each row's last valid position, from states (B, T, H) at all positions."""
     if lengths is None:
         return states[:, -1]
     index = (lengths - 1).view(-1, 1, 1).expand(-1, 1, states.shape[-1])
@@ -84,7 +92,7 @@ def last_valid(states: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def mean_valid(states: Tensor, lengths: Tensor | None) -> Tensor:
-    """(B, T, H) -> (B, H): the mean over positions that are not padding."""
+    """Return the mean (B, H) of states (B, T, H) over valid positions."""
     if lengths is None:
         return states.mean(1)
     weight = valid_positions(lengths, states.shape[1]).unsqueeze(-1).to(states.dtype)

@@ -8,7 +8,7 @@ from typing import Any
 
 from nnexp.config import Job, PluginConfig
 from nnexp.registry import Registry
-from nnexp.rundir import Cohort, PlannedRun, most_locks
+from nnexp.rundir import Cohort, PlannedRun, max_locks
 
 MOST_LANES = 512
 LANE_VALUES = ("lr", "weight_decay", "clip_norm")  # of a trainer, whose update is given these and nothing else by lane
@@ -20,7 +20,7 @@ def group_into_cohorts(planned: list[PlannedRun], registry: Registry) -> list[Co
     for item in planned:
         key = _common(item.job, registry) if item.job.options.stack else str(item.number)
         cohorts.setdefault(key, []).append(item)
-    most, cut = min(MOST_LANES, most_locks()), []
+    most, cut = min(MOST_LANES, max_locks()), []
     for cohort in cohorts.values():
         for item in cohort:
             item.in_cohort = len(cohort) > 1

@@ -7,7 +7,7 @@ from typing import Any
 
 from nnexp.config import Job
 from nnexp.execution.task import Task
-from nnexp.rundir import Done, PlannedRun
+from nnexp.rundir import DoneRuns, PlannedRun
 
 MANY_LANES = 0.75  # twice the lanes cost two to this power times as much
 
@@ -19,7 +19,7 @@ class CostModel:
         done: the jobs of the plan that ended before, which are what is known.
     """
 
-    def __init__(self, done: Done) -> None:
+    def __init__(self, done: DoneRuns) -> None:
         self.seconds: dict[str, float] = {}  # of one update of one lane, by the kind of job
         self.ratios: dict[str, float] = {}  # of what is known to what would have been guessed
         self._kinds: dict[str, tuple[str, float]] = {}

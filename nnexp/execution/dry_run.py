@@ -15,7 +15,7 @@ from nnexp.execution.task import Task
 from nnexp.execution.task_queue import TaskQueue
 from nnexp.execution.worker_pool import WorkerExecutor
 from nnexp.registry import Registry
-from nnexp.rundir import ENDED, Cohort, PlannedRun, all_done, in_order, left_of
+from nnexp.rundir import ENDED, Cohort, PlannedRun, done_runs, in_command_order, remaining_cohorts
 
 START_SECONDS = 3.0  # to import everything, once
 TASK_SECONDS = 1.0  # to build and look at a cohort
@@ -28,15 +28,15 @@ def dry_run_report(cohorts: list[Cohort], invalid: Sequence[tuple[str, str]], re
     Args:
         size: workers.
     """
-    planned = in_order(cohorts)
+    planned = in_command_order(cohorts)
     states = {item.number: state(item) for item in planned}
     counts = Counter(states.values())
     said = [f"{count} {name}" for name, count in counts.items()] + ([f"{len(invalid)} invalid"] if invalid else [])
     rows = [["job", "state", "steps"], *([i.job.label, states[i.number], _steps(i)] for i in planned)]
     rows += [[point, f"invalid: {shorten(reason)}", ""] for point, reason in invalid]
-    done = all_done(planned)
+    done = done_runs(planned)
     costs = CostModel(done)
-    tasks = list(TaskQueue(left_of(cohorts, done), size, 0, costs).waiting)
+    tasks = list(TaskQueue(remaining_cohorts(cohorts, done), size, 0, costs).waiting)
     lines = [f"{plural(len(planned), 'job')}: {', '.join(said)}", align(rows)]
     if not tasks:
         return "\n".join([*lines, "nothing is to be trained."])
@@ -52,11 +52,11 @@ def dry_run_report(cohorts: list[Cohort], invalid: Sequence[tuple[str, str]], re
 
 def state(item: PlannedRun) -> str:
     """What a command does with a job, in words."""
-    if item.beside is not None:
+    if item.rerun_of is not None:
         return "new, beside the old run"
     status = item.status
     if status in ENDED:
-        return f"{status}, to be tried again" if status in item.again else status
+        return f"{status}, to be tried again" if status in item.retry_statuses else status
     if item.found is None or status == "new":
         return "new"
     return "in training elsewhere" if item.found.is_locked else "to resume"

@@ -53,7 +53,7 @@ def plan_cohorts(
             planned[digits] = PlannedRun(job, digits, indices[root].find(digits), len(planned), again, probes=probes)
     for item in planned.values():
         if rerun and item.status in ENDED:
-            item.found, item.beside = None, item.found
+            item.found, item.rerun_of = None, item.found
     left = [item.job for item in planned.values() if not item.is_done]
     for root, folder in dict.fromkeys((job.options.runs, experiment_folder(job)) for job in left):
         check_writable(root, folder)

@@ -15,7 +15,15 @@ from nnexp.execution.task_queue import TaskQueue
 from nnexp.execution.worker_pool import WorkerExecutor
 from nnexp.fit import ProgressBar
 from nnexp.registry import Registry
-from nnexp.rundir import Cohort, PlannedRun, all_done, in_order, left_of, make_runs, write_reference
+from nnexp.rundir import (
+    Cohort,
+    PlannedRun,
+    create_missing_runs,
+    done_runs,
+    in_command_order,
+    remaining_cohorts,
+    write_reference,
+)
 
 LISTEN_SECONDS = 0.2
 LOOK_SECONDS = 1.0
@@ -36,7 +44,7 @@ def run_plan(
     Args:
         command: how; without one, in this process.
     """
-    planned = in_order(cohorts)
+    planned = in_command_order(cohorts)
     if not planned:
         return []
     return PlanRunner(cohorts, planned, registry, stop, command or SweepOptions(workers=0), quiet).run()
@@ -57,8 +65,8 @@ class PlanRunner:
         self.planned, self.stop, self.command = planned, stop, command
         self._next_look = 0.0
         is_sweep = len(planned) > 1 or command.workers != 0
-        self.done = all_done(planned)
-        left = left_of(cohorts, self.done)
+        self.done = done_runs(planned)
+        left = remaining_cohorts(cohorts, self.done)
         gpus = gpus_for([item.job for cohort in left for item in cohort])
         size = num_workers(command, gpus)
         costs = CostModel(self.done)
@@ -80,7 +88,7 @@ class PlanRunner:
         for item in self.done:
             self.outcomes.guarded(item, lambda item: write_reference(item.job, item.run))
         if self.command.rerun:
-            make_runs(self.planned)  # all now, so that what is interrupted is known from what is finished
+            create_missing_runs(self.planned)  # all now, so that what is interrupted is known from what is finished
         self.tally.show()
         try:
             self._loop()
@@ -135,7 +143,7 @@ class PlanRunner:
 
     def _start(self, task: Task) -> None:
         """Make the run directories of a task, and hand it out."""
-        make_runs(task.cohort)
+        create_missing_runs(task.cohort)
         for item in task.cohort:
             if self.outcomes.guarded(item, lambda item: item.run.read()):
                 self.outcomes.guarded(item, lambda item: write_reference(item.job, item.run))

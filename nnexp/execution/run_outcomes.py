@@ -13,7 +13,7 @@ from nnexp.execution.cost_model import CostModel
 from nnexp.execution.sweep_progress import SweepProgress
 from nnexp.execution.task import Task
 from nnexp.execution.task_queue import TaskQueue
-from nnexp.rundir import Cohort, Done, PlannedRun, ResultsCsv, last_step, utc_now
+from nnexp.rundir import Cohort, DoneRuns, PlannedRun, ResultsCsv, last_step, utc_now
 
 WRITE_SECONDS = 1.0  # between rows of runs that are in training
 
@@ -31,7 +31,7 @@ class RunOutcomes:
     def __init__(
         self,
         planned: list[PlannedRun],
-        done: Done,
+        done: DoneRuns,
         schedule: TaskQueue,
         costs: CostModel,
         command: SweepOptions,
@@ -114,7 +114,7 @@ class RunOutcomes:
             facts, (is_busy, reason) = self._facts(item), reasons[item.number]
             if facts is None:
                 continue
-            if item.ending() is not None:  # by another process, meanwhile
+            if item.final_facts() is not None:  # by another process, meanwhile
                 self._ended(item)
             elif is_busy and self.is_sweep:
                 busy.append(item)
@@ -160,7 +160,7 @@ class RunOutcomes:
             return None
 
     def lose(self, item: PlannedRun, reason: str) -> None:
-        item.lost = reason
+        item.failure = reason
         self.tally.say(f"{item.job.label}: left out: {reason}", is_error=True)
 
     def write(self, planned: list[PlannedRun], step: int = 0) -> None:
@@ -187,7 +187,7 @@ def _mark(item: PlannedRun, *, status: str, **facts: Any) -> None:
     item.run.lock()
     try:
         if item.status == "finished":  # it was only looked into
-            item.note_unseen(facts.get("error", {}).get("message", "its process is gone"))
+            item.note_probe_failure(facts.get("error", {}).get("message", "its process is gone"))
             return
         steps = last_step(item.run.path / "metrics.csv")
         reason = facts.get("error", {}).get("message", "")

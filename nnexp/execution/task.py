@@ -27,7 +27,7 @@ class Task:
     def plain(self, *, with_runs: bool = True) -> dict[str, Any]:
         """Numbers, text, lists and dictionaries. The run directories must be there, unless they are not needed."""
         lanes = [
-            {"job": asdict(p.job), "fingerprint": p.fingerprint, "number": p.number, "again": p.again}
+            {"job": asdict(p.job), "fingerprint": p.fingerprint, "number": p.number, "retry_statuses": p.retry_statuses}
             | {"path": str(p.run.path) if with_runs else None, "in_cohort": p.in_cohort, "probes": p.probes}
             for p in self.cohort
         ]
@@ -38,7 +38,7 @@ class Task:
         cohort = []
         for lane in plain["lanes"]:
             run = Run(Path(lane["path"])) if lane["path"] else None
-            facts = {name: lane[name] for name in ("fingerprint", "number", "again", "in_cohort", "probes")}
+            facts = {name: lane[name] for name in ("fingerprint", "number", "retry_statuses", "in_cohort", "probes")}
             cohort.append(PlannedRun(_job(lane["job"]), found=run, **facts))
         return Task(cohort)
 
@@ -79,7 +79,7 @@ def train_task(
             except (RecordError, OSError) as error:
                 left_out[planned.number] = (planned.run.is_locked, str(error))
         for planned in held:
-            planned.run.when_ended = lambda number=planned.number: watch.ended(number)
+            planned.run.on_end = lambda number=planned.number: watch.ended(number)
         left = [planned for planned in held if not planned.is_done]  # another process may just have finished one
         if left and (reason := _change(left[0], registry)):
             return left_out | {planned.number: (False, reason) for planned in left}
@@ -88,7 +88,7 @@ def train_task(
         if to_train := [planned for planned in left if planned not in trained]:
             fit.train(to_train, to_train[0].in_cohort)
         if trained:
-            names = dict.fromkeys(name for planned in trained for name in planned.unseen(planned.facts()))
+            names = dict.fromkeys(name for planned in trained for name in planned.pending_probes(planned.facts()))
             watch.say(f"ended before; {', '.join(names)} see the last step of {plural(len(trained), 'run')}")
         for planned in trained:
             fit.look(planned)

@@ -42,7 +42,7 @@ class TaskQueue:
         self.tried[planned.number] += 1
         if self.tried[planned.number] > self.retries:
             return False
-        planned.again = (*planned.again, "failed")
+        planned.retry_statuses = (*planned.retry_statuses, "failed")
         self.waiting.append(Task([planned]))
         return True
 

@@ -23,7 +23,7 @@ from nnexp.execution.task import STOP, Task, train_task
 from nnexp.execution.trial_run import time_trial
 from nnexp.fit import ProgressSender
 from nnexp.registry import Registry, describe_error
-from nnexp.rundir import MOST_PARTS
+from nnexp.rundir import MAX_PARTS
 
 
 class Words:
@@ -61,7 +61,7 @@ class Said(io.TextIOBase):
 
     def write(self, text: str) -> int:
         self._parts.append(text)
-        if "\n" in text or len(self._parts) > MOST_PARTS:
+        if "\n" in text or len(self._parts) > MAX_PARTS:
             *lines, rest = "".join(self._parts).split("\n")
             self._parts = [rest] if lines else []
             for line in lines or [rest]:

@@ -21,7 +21,7 @@ from nnexp.fit.run_writer import RunWriter, seal_runs
 from nnexp.fit.stack_or_solo import FitGroup, StackOrSolo
 from nnexp.probing import ProbeLanes, ProbeRunner
 from nnexp.registry import Registry, describe_error
-from nnexp.rundir import Cohort, PlannedRun, Rows, capture_output, output_goes_to
+from nnexp.rundir import Cohort, PlannedRun, Rows, capture_output, log_output_to
 from nnexp.stacking import lanes_that_fit
 from nnexp.tensorboard import write_session_end
 from nnexp.training import Lane
@@ -57,7 +57,7 @@ class CohortFit:
             is_cohort: whether they were more than one before some of them ended, so that a sweep gives a job the same
                 numbers whatever is left of it to be trained.
         """
-        with isolated(), capture_output(self.echo), output_goes_to([planned.run for planned in cohort]):
+        with isolated(), capture_output(self.echo), log_output_to([planned.run for planned in cohort]):
             pieces = self._pieces(cohort)
             for number, piece in enumerate(pieces):
                 if number and self.stop.requested:
@@ -68,15 +68,15 @@ class CohortFit:
         """Have the probes look into a finished run that have not. What goes wrong leaves it as it was, with a note."""
         if self.stop.requested:
             return
-        with isolated(), capture_output(self.echo), output_goes_to([planned.run]):
-            names = planned.unseen(planned.facts())
+        with isolated(), capture_output(self.echo), log_output_to([planned.run]):
+            names = planned.pending_probes(planned.facts())
             job = replace(planned.job, probes=tuple(c for c in planned.job.probes if c.name in names))
             try:
                 lane = self._unwarned(job)
                 observe_finished_run(planned.run, lane, planned.fingerprint, self._probing(job, is_reopened=True))
             except Exception as error:
                 with suppress(OSError):  # a full disk
-                    planned.note_unseen(describe_error(error)["message"])
+                    planned.note_probe_failure(describe_error(error)["message"])
 
     def _pieces(self, cohort: Cohort) -> list[Cohort]:
         """As few as memory allows, of even sizes."""
@@ -116,7 +116,7 @@ class CohortFit:
             return self._lane(job)
 
     def _train(self, cohort: Cohort, is_cohort: bool) -> None:
-        self.datasets.keep(planned.job for planned in cohort)
+        self.datasets.retain(planned.job for planned in cohort)
         device = torch_device(cohort[0].job.options.device)
         opened = {writer: planned for planned in cohort if (writer := self._open(planned)) is not None}
         for planned in cohort:
@@ -124,7 +124,7 @@ class CohortFit:
         pending = [writer for writer in opened if run_guarded(writer, self.stop, partial(_start, writer))]
         seal_runs(list(opened))
         self._tell_resumed(pending)
-        with output_goes_to([writer.run for writer in pending]):
+        with log_output_to([writer.run for writer in pending]):
             together = self._fit_parts(pending, is_cohort, device)
         for failed in together:
             self._halve([opened[writer] for writer in failed])
@@ -164,7 +164,7 @@ class CohortFit:
         module = self.training(part.engine, part.writers, self.stop, self.progress, self.chunk)
         try:
             runs = [writer.run for writer in part.writers]
-            with output_goes_to(runs), keep_freed_memory() if len(part.writers) > 1 else nullcontext():
+            with log_output_to(runs), keep_freed_memory() if len(part.writers) > 1 else nullcontext():
                 make_trainer(device, settings.precision).fit(module, itertools.repeat(0))
         except BaseException as error:
             module.error = error
@@ -191,7 +191,7 @@ class CohortFit:
     def _open(self, planned: PlannedRun) -> RunWriter | None:
         """The writer of a job's lane; None where it could not be made, which its run.json then says."""
         try:
-            with output_goes_to([planned.run]), warnings.catch_warnings(record=True) as caught:
+            with log_output_to([planned.run]), warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 lane = self._lane(planned.job)
             writer = RunWriter(planned.run, lane, planned.fingerprint, self._probing(planned.job))
@@ -212,7 +212,7 @@ def _start(writer: RunWriter) -> bool:
     lane = writer.lane
     if writer.is_fresh:
         row = lane.evaluate("val") | (lane.evaluate("test") if lane.is_ended else {})
-        lane.observe(row["val/loss"])
+        lane.update_patience(row["val/loss"])
         writer.rows(Rows(1, [], [], {0: row}))
         writer.look(is_end=lane.is_ended)
         if lane.is_ended:

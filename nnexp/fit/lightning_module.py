@@ -13,7 +13,7 @@ from nnexp.base import StopRequest
 from nnexp.fit.lightning_trainer import pl
 from nnexp.fit.progress import ProgressListener
 from nnexp.fit.run_writer import RunWriter, seal_runs
-from nnexp.rundir import Rows, output_goes_to
+from nnexp.rundir import Rows, log_output_to
 from nnexp.training import Diverged, Lane
 
 CHUNK_SECONDS = 0.5
@@ -154,7 +154,7 @@ class CohortModule(pl.LightningModule):
             return False
         if evaluated is not None:
             outcome.last.update(evaluated)
-            lane.observe(evaluated["val/loss"])
+            lane.update_patience(evaluated["val/loss"])
             if lane.is_ended:
                 outcome.last.update(lane.evaluate("test"))
         writer.rows(outcome)
@@ -170,7 +170,7 @@ class CohortModule(pl.LightningModule):
 def run_guarded(writer: RunWriter, stop: StopRequest, action: Callable[[], bool]) -> bool:
     """What goes wrong in one lane, `sys.exit` included, ends that lane alone: False. Only a user ends them all."""
     try:
-        with output_goes_to([writer.run]):
+        with log_output_to([writer.run]):
             return action()
     except BaseException as error:
         if stop.requested and isinstance(error, KeyboardInterrupt):

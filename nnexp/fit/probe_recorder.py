@@ -10,7 +10,7 @@ from nnexp.base import RecordError
 from nnexp.fit.event_replay import replace_event_file
 from nnexp.probing import ProbeRunner
 from nnexp.rundir import (
-    MODEL,
+    MODEL_FILE,
     Figures,
     ObservationRecord,
     ProbeResult,
@@ -37,11 +37,11 @@ class ProbeRecorder:
         self.looked: dict[str, str] = {}
         self.made_by = {choice.name: probe_fingerprint(choice, probing.registry) for choice in probing.job.probes}
         if self.made_by:
-            self.figures.forget_others(self.made_by)
+            self.figures.remove_stale(self.made_by)
 
     def go_on(self, step: int) -> list[str]:
         """Take over what was seen up to a step, of a run that was interrupted; gives what was said of it."""
-        self.figures.cut(step)
+        self.figures.remove_after(step)
         records = [*self.figures.records()] if self.probing.job.probes else []
         for record in records:
             self._note(record["probe"], record)
@@ -70,7 +70,7 @@ class ProbeRecorder:
             with contextlib.suppress(Exception):  # a full disk
                 self._note(sight.choice.name, self.figures.save(sight, by))
         self.probing.seconds["drawing"] += time.perf_counter() - began  # to write pictures is most of it
-        return sight.told()
+        return sight.message()
 
     def _note(self, probe: str, record: ObservationRecord) -> None:
         self.last |= {f"{probe}/{name}": value for name, value in record.get("scalars", {}).items()}
@@ -92,9 +92,9 @@ def observe_finished_run(run: Run, lane: Lane, fingerprint: str, probing: ProbeR
     are gone.
     """
     began, facts = time.time(), run.read()
-    content = load_checkpoint(run.path / MODEL)
+    content = load_checkpoint(run.path / MODEL_FILE)
     if content.get("fingerprint") != fingerprint:
-        raise RecordError(f"{run.path / MODEL} is of another job. Move the directory away.")
+        raise RecordError(f"{run.path / MODEL_FILE} is of another job. Move the directory away.")
     lane.module.load_state_dict(content["weights"])
     lane.step = content["step"]
     looks = ProbeRecorder(run, probing)

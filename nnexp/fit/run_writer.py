@@ -16,16 +16,16 @@ from nnexp.fit.probe_recorder import ProbeRecorder
 from nnexp.probing import ProbeRunner
 from nnexp.registry import describe_error
 from nnexp.rundir import (
-    MODEL,
+    MODEL_FILE,
     MetricsCsv,
     Rows,
     Run,
-    checkpoints,
     digest,
     provenance_facts,
     save_checkpoint,
     save_tensors,
     utc_now,
+    whole_checkpoints,
 )
 from nnexp.training import Lane
 
@@ -71,9 +71,9 @@ class RunWriter:
 
     def _resume(self) -> int:
         """Set the lane to the newest whole checkpoint, or to the start; gives the step it goes on from."""
-        for content in checkpoints(self.run.path, self.fingerprint):
-            if self.metrics.holds(content["metrics_bytes"], content["metrics_sha256"]):
-                self.metrics.cut(content["metrics_bytes"])
+        for content in whole_checkpoints(self.run.path, self.fingerprint):
+            if self.metrics.starts_with(content["metrics_bytes"], content["metrics_sha256"]):
+                self.metrics.truncate(content["metrics_bytes"])
                 self.lane.restore(content["state"])
                 self.is_fresh = False
                 return self.lane.step
@@ -159,7 +159,7 @@ class RunWriter:
     def _save_model(self) -> None:
         state = self.lane.state()
         content = {"fingerprint": self.fingerprint, "step": state["step"], "weights": state["weights"]}
-        save_tensors(self.run.path / MODEL, content)
+        save_tensors(self.run.path / MODEL_FILE, content)
 
     def _end(self, *, status: str, **facts: Any) -> None:
         self.close()
@@ -195,7 +195,7 @@ class RunWriter:
 def seal_runs(writers: Sequence[RunWriter]) -> None:
     """Say of the runs that ended how they did, once their results are on disk."""
     ended = [writer for writer in writers if writer.is_unsealed]
-    results = fsync_all([[writer.metrics.path, writer.run.path / MODEL] for writer in ended])
+    results = fsync_all([[writer.metrics.path, writer.run.path / MODEL_FILE] for writer in ended])
     for writer, error in zip(ended, results, strict=True):
         try:
             if error:

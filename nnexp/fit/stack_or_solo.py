@@ -14,7 +14,7 @@ from nnexp.base import StopRequest, shorten
 from nnexp.fit.lightning_module import SoloLane, Trainable, run_guarded
 from nnexp.fit.progress import ProgressListener
 from nnexp.fit.run_writer import RunWriter
-from nnexp.nn import only_plain
+from nnexp.nn import without_compiled_kernels
 from nnexp.stacking import (
     ParityCheck,
     Place,
@@ -76,7 +76,7 @@ class StackOrSolo:
                 )
                 continue
             # A resume keeps the path, on a machine that now has a compiler too.
-            with only_plain() if any(writer.path == STACKED for writer in members) else nullcontext():
+            with without_compiled_kernels() if any(writer.path == STACKED for writer in members) else nullcontext():
                 yield from self._stack(members)
         for reason, count in self.reasons.items():
             self.progress.say(f"{count} of {len(self.writers)} lanes train one by one: {reason}")

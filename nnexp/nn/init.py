@@ -1,4 +1,4 @@
-"""Initial weights, defined once for all models."""
+"""Initial weights of all models."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ Init = Literal["torch", "normal"]
 
 @torch.no_grad()
 def initialise(module: nn.Module, init: Init, init_scale: float, *, head: nn.Module) -> None:
-    """Draw the weights of a module, in place.
+    """Initialise the weights of a model in place, from torch's global generator.
+
+        self.hidden, self.head = nn.Linear(data.features, 32), nn.Linear(32, data.outputs)
+        initialise(self, init, init_scale, head=self.head)  # last in the constructor
 
     Args:
-        module: the whole model, freshly made, so that its weights are PyTorch's own draw.
-        init: "torch" keeps that draw, biases included. "normal" draws N(0, 1/fan_in), so that a recurrent matrix
-            (hidden, hidden) is N(0, 1/hidden) and a factor per step is about 1, sets biases to zero, and leaves the
-            gains of normalisation layers at 1.
-        init_scale: multiplies every weight matrix but the head's, in both.
-        head: the module that gives the outputs.
+        module: the whole model, newly constructed, so that its weights are PyTorch's defaults.
+        init: "torch" keeps PyTorch's defaults, biases included. "normal" draws weight matrices from N(0, 1/fan_in), so
+            that a recurrent matrix (H, H) is N(0, 1/H) and scales states by about 1 per step, sets biases to zero, and
+            leaves the gains of normalisation layers at 1.
+        init_scale: factor of every weight matrix except the head's, for either `init`.
+        head: the output layer.
     """
     in_head = {id(parameter) for parameter in head.parameters()}
     for name, parameter in module.named_parameters():

@@ -1,4 +1,4 @@
-"""What a model plugin provides."""
+"""The contract of model plugins."""
 
 from __future__ import annotations
 
@@ -8,13 +8,28 @@ from torch import Tensor
 
 
 class Model(Protocol):
-    """An `nn.Module` made with the data's specification: forward only, no loss and no optimiser.
+    """An `nn.Module` constructed with a `DataSpec`: a forward pass only, without loss and optimiser.
 
-    It may draw from the global generators, which it finds seeded. What changes while it trains must be a parameter or
-    a buffer, for these alone are in a checkpoint. Models are stacked by `torch.func.vmap`, traced once: where `forward`
-    branches on the numbers in tensors, its lanes are trained one by one. A module with an attribute `fused` takes,
-    where that is False, code that works under vmap.
+        @model
+        class Linear(nn.Module):
+            def __init__(self, data: DataSpec, *, bias: bool = True):
+                super().__init__()
+                self.data, self.head = data, nn.Linear(data.features, data.outputs, bias=bias)
+
+            def forward(self, x, lengths=None):
+                return self.head(as_vector(x, self.data, lengths))
+
+    - Random numbers: draw from the global generators, which are seeded for the lane.
+    - State: whatever changes during training must be a parameter or a buffer, because a checkpoint holds nothing else.
+    - Stacking: `forward` is traced once under `torch.func.vmap`. A model whose `forward` branches on values of tensors
+      is trained one lane at a time. A model may have an attribute `fused`; it is set to False for tracing, where
+      `forward` must use operations that vmap supports.
     """
 
     def __call__(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """x (B, *data.shape), lengths (B,) -> (B, outputs), or (B, T, outputs) where `data.per_step`."""
+        """Return predictions (B, outputs), or (B, T, outputs) if `data.per_step`.
+
+        Args:
+            x: inputs (B, *data.shape).
+            lengths: (B,) integers; positions from there on are padding. None if the dataset has no padding.
+        """

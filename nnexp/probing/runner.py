@@ -66,10 +66,10 @@ class ProbeRunner:
         for choice in due:
             sight = self._look(choice, lane)
             sight.is_drawn = is_end or lane.step in drawn_steps(choice.values["every"], most)
-            if sight.seen is not None and sight.error is None and sight.is_drawn:
+            if sight.observation is not None and sight.error is None and sight.is_drawn:
                 self._draw(sight)
             yield sight
-            if sight.seen is None or sight.error:  # also one that could not be kept
+            if sight.observation is None or sight.error:  # also one that could not be kept
                 self.drop(choice.name)
 
     def _look(self, choice: PluginConfig, lane: Lane) -> ProbeResult:
@@ -83,10 +83,10 @@ class ProbeRunner:
                 fresh = self.own.fresh()
                 with fresh.arithmetic():
                     view = View(fresh, seeded_generator(seed, stream), self.own.exact, is_reopened=self.is_reopened)
-                    sight.seen = self._made[choice.name](view)
-                if not isinstance(sight.seen, Observation | None):
-                    raise TypeError(f"a probe returns Observation(...) or None, not {type(sight.seen).__name__}")
-                for name, picture in sight.seen.pictures.items() if sight.seen else ():
+                    sight.observation = self._made[choice.name](view)
+                if not isinstance(sight.observation, Observation | None):
+                    raise TypeError(f"a probe returns Observation(...) or None, not {type(sight.observation).__name__}")
+                for name, picture in sight.observation.pictures.items() if sight.observation else ():
                     sight.numbers[name] = to_plain(picture.numbers)
         except BaseException as error:
             self._caught(sight, error)
@@ -97,7 +97,7 @@ class ProbeRunner:
         began = time.perf_counter()
         try:
             with isolated():
-                for name, picture in sight.seen.pictures.items() if sight.seen else ():
+                for name, picture in sight.observation.pictures.items() if sight.observation else ():
                     sight.drawn[name] = render(picture, sight.numbers[name], self._whose(sight.step))
                     self.num_drawn += 1
         except BaseException as error:

@@ -1,6 +1,6 @@
-"""Checkpoints and weights: tensors and plain numbers with a checksum, written whole or not at all.
+"""Checkpoints and weights on disk: tensors and plain numbers with a checksum, replaced atomically.
 
-`torch.load(path, weights_only=True)` reads them, so that opening one executes nothing.
+`torch.load(path, weights_only=True)` reads these files, so opening one never executes code.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ import torch
 
 from nnexp.base import RecordError, write_atomically
 
-LAST, PREVIOUS, MODEL = "last.ckpt", "previous.ckpt", "model.pt"
+LAST, PREVIOUS, MODEL_FILE = "last.ckpt", "previous.ckpt", "model.pt"
 
 
 def digest(content: Any) -> str:
-    """Checksum of nested dictionaries, lists, tensors and plain values."""
+    """Return the SHA-256 checksum of nested dictionaries, lists, tensors and plain values, as 64 hexadecimal digits.
+
+    Raises:
+        RecordError: the content holds anything else.
+    """
     result = hashlib.sha256()
     _feed(content, result)
     return result.hexdigest()
@@ -46,7 +50,10 @@ def _feed(node: Any, result: Any) -> None:
 
 
 def to_python_numbers(node: Any) -> Any:
-    """The same with numpy's numbers as Python's, which optimisers keep when they are given them."""
+    """Return a nested structure with numpy scalars replaced by Python numbers.
+
+    Optimisers keep numpy scalars where a plugin passes them in, and `weights_only` loading refuses those.
+    """
     if isinstance(node, dict):
         return {to_python_numbers(key): to_python_numbers(value) for key, value in node.items()}
     if isinstance(node, list | tuple):
@@ -55,19 +62,29 @@ def to_python_numbers(node: Any) -> Any:
 
 
 def save_tensors(path: Path, content: dict[str, Any]) -> None:
-    """Write atomically; the same content gives the same bytes under every name."""
-    write_atomically(path, encode(content))
+    """Write a file atomically; equal content gives equal bytes under any file name.
+
+        save_tensors(folder / "model.pt", {"weights": module.state_dict()})
+
+    Raises:
+        RecordError: the content holds more than tensors and plain numbers.
+        OSError: the file cannot be written.
+    """
+    write_atomically(path, _encode(content))
 
 
-def encode(content: dict[str, Any]) -> bytes:
-    """The bytes of a file. Raises RecordError where something in it is no plain data."""
-    buffer = io.BytesIO()
+def _encode(content: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()  # torch.save writes a file's name into its bytes
     torch.save({**content, "checksum": digest(content)}, buffer)
     return buffer.getvalue()
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Read and verify, onto the CPU. Raises RecordError where the file is damaged or holds more than plain data."""
+    """Load a file of `save_tensors` onto the CPU and verify its checksum.
+
+    Raises:
+        RecordError: the file is missing, damaged, or holds more than tensors and plain numbers.
+    """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         checksum = content.pop("checksum")
@@ -80,7 +97,10 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def save_checkpoint(folder: Path, content: dict[str, Any]) -> None:
-    """Add a checkpoint and keep the one before; older ones go. At every moment one that is whole is there."""
+    """Write `last.ckpt` and keep the one before it as `previous.ckpt`.
+
+    A process killed at any moment leaves at least one complete checkpoint.
+    """
     last, new = folder / LAST, folder / f"{LAST}.new"
     save_tensors(new, content)
     if last.exists():
@@ -88,8 +108,11 @@ def save_checkpoint(folder: Path, content: dict[str, Any]) -> None:
     os.replace(new, last)
 
 
-def checkpoints(folder: Path, fingerprint: str) -> Iterator[dict[str, Any]]:
-    """The checkpoints of this job that are whole, newest first; one that is not is removed, never kept as previous."""
+def whole_checkpoints(folder: Path, fingerprint: str) -> Iterator[dict[str, Any]]:
+    """Yield the undamaged checkpoints of this job, newest first, and delete damaged ones.
+
+    A damaged file must go before the next save, which would otherwise keep it as `previous.ckpt`.
+    """
     for name in (f"{LAST}.new", LAST, PREVIOUS):
         try:
             content = load_checkpoint(folder / name)

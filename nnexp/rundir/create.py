@@ -1,6 +1,6 @@
-"""Run directories under a folder: their names, how one is found by its fingerprint, and how one is created.
+"""Create run directories, and find the run directory of a fingerprint.
 
-A directory is made under another name and renamed, so it is complete from the moment it is there.
+A directory is built under a temporary name and renamed, so it is complete from the moment it appears.
 """
 
 from __future__ import annotations
@@ -21,87 +21,103 @@ from nnexp.config import Job, slug
 from nnexp.rundir.provenance import provenance_facts
 from nnexp.rundir.run import FORMAT, Run, run_json, utc_now
 
-NEW = ".new-"  # how the names of directories begin that are being made
+NEW = ".new-"  # prefix of directories that are still being built
 
 
 class RunIndex:
-    """The run directories under a folder, looked at once, to be found by fingerprint."""
+    """Index of the run directories below a root by fingerprint; the root is listed once, at construction.
+
+    index = RunIndex(Path("runs"))
+    run = index.find(job_fingerprint(job, registry))  # a Run or None
+    """
 
     def __init__(self, root: Path) -> None:
         self.unfinished: list[Path] = []
-        self._places: dict[str, list[tuple[Path, str]]] = {}
-        for folder in [root / name for name in names_in(root)]:
-            for name in names_in(folder):
+        self._folders: dict[str, list[tuple[Path, str]]] = {}
+        for folder in [root / name for name in _names_in(root)]:
+            for name in _names_in(folder):
                 if name.startswith(NEW):
                     self.unfinished.append(folder / name)
                 else:
-                    self._places.setdefault(name.rpartition("-")[2][:8], []).append((folder, name))
+                    self._folders.setdefault(name.rpartition("-")[2][:8], []).append((folder, name))
 
     def find(self, fingerprint: str) -> Run | None:
-        """The newest run of this fingerprint under any experiment, or None."""
+        """Return the newest readable run of a fingerprint under any experiment, or None."""
         found: list[tuple[int, str, str, Run]] = []
-        for folder, name in self._places.get(fingerprint[:8], []):
+        for folder, name in self._folders.get(fingerprint[:8], []):
             with contextlib.suppress(RecordError):
                 run = Run(folder / name)
                 facts = run.read()
                 if facts.get("fingerprint") == fingerprint:
-                    found.append((_copy(name), str(facts.get("created")), str(run.path), run))
+                    found.append((_copy_number(name), str(facts.get("created")), str(run.path), run))
         return max(found)[-1] if found else None
 
 
-def _copy(name: str) -> int:
-    """1 for the first run of its fingerprint, and what stands after the dot for one that was trained beside it."""
+def _copy_number(name: str) -> int:
+    """Return the number after the dot in the name of a rerun, 1 for the first run of its fingerprint."""
     digits = name.rpartition("-")[2].partition(".")[2]
     return int(digits) if digits.isdecimal() else 1
 
 
-def names_in(folder: Path) -> list[str]:
-    """What lies in a folder; nothing where there is none."""
+def _names_in(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)
-    except OSError:
+    except OSError:  # no folder, or not readable
         return []
 
 
 def experiment_folder(job: Job) -> Path:
-    """Where the runs of a job's experiment lie."""
+    """Return the folder that holds the runs of a job's experiment."""
     return Path(job.options.runs) / (slug(job.experiment) or "default")
 
 
-def create_run(job: Job, fingerprint: str, beside: Run | None = None) -> Run:
-    """A new run directory, complete from the moment it is there; or that of another process that was faster.
+def create_run(job: Job, fingerprint: str, rerun_of: Run | None = None) -> Run:
+    """Create a run directory, or return the one that another process created in the meantime.
 
     Args:
-        beside: the run of the same fingerprint that is there, and another is asked for.
+        job: the job.
+        fingerprint: its fingerprint, 64 hexadecimal digits.
+        rerun_of: an existing run of the same fingerprint that must not be returned: a second one is created.
+
+    Raises:
+        RecordError: another job occupies the name.
+        OSError: the directory cannot be written.
     """
-    with _creating(job.options.runs) as index:
-        return _found_or_made(index, job, fingerprint, beside)
+    with _locked_index(job.options.runs) as index:
+        return _find_or_create(index, job, fingerprint, rerun_of)
 
 
 def create_runs(jobs: Iterable[tuple[Job, str, Run | None]]) -> dict[str, Run]:
-    """The same for many, a root looked through once; by fingerprint, without those that cannot be made."""
-    made: dict[str, Run] = {}
+    """Create the run directories of many jobs, locking and listing each root once.
+
+    Args:
+        jobs: the arguments of `create_run` for each job.
+
+    Returns:
+        The runs by fingerprint, without those that could not be created.
+    """
+    runs: dict[str, Run] = {}
     by_root: dict[str, list[tuple[Job, str, Run | None]]] = {}
     for new in jobs:
         by_root.setdefault(new[0].options.runs, []).append(new)
     for root, all_new in by_root.items():
-        with contextlib.suppress(OSError), _creating(root) as index:
-            for job, fingerprint, beside in all_new:
+        with contextlib.suppress(OSError), _locked_index(root) as index:
+            for job, fingerprint, rerun_of in all_new:
                 with contextlib.suppress(RecordError, OSError):
-                    made[fingerprint] = _found_or_made(index, job, fingerprint, beside)
-    return made
+                    runs[fingerprint] = _find_or_create(index, job, fingerprint, rerun_of)
+    return runs
 
 
-def _found_or_made(index: RunIndex, job: Job, fingerprint: str, beside: Run | None) -> Run:
+def _find_or_create(index: RunIndex, job: Job, fingerprint: str, rerun_of: Run | None) -> Run:
     found = index.find(fingerprint)
-    if found is None or (beside is not None and found.path == beside.path):
-        return _create(job, fingerprint, 1 if found is None else _copy(found.path.name) + 1)
+    if found is None or (rerun_of is not None and found.path == rerun_of.path):
+        return _create(job, fingerprint, 1 if found is None else _copy_number(found.path.name) + 1)
     return found
 
 
 @contextlib.contextmanager
-def _creating(runs: str) -> Iterator[RunIndex]:
-    """A folder in which nobody else creates a run meanwhile, rid of what was left half made."""
+def _locked_index(runs: str) -> Iterator[RunIndex]:
+    """Hold the root's lock, delete half-built directories, and yield the index."""
     root = Path(runs)
     root.mkdir(parents=True, exist_ok=True)
     with FileLock(root / ".lock"):
@@ -125,7 +141,7 @@ def _create(job: Job, fingerprint: str, copy: int) -> Run:
 
 
 def write_reference(job: Job, run: Run) -> None:
-    """Record under the job's own experiment that its run lies under another one."""
+    """Write a reference file into the folder of the job's experiment if its run lies under another experiment."""
     folder = experiment_folder(job)
     if run.path.parent.resolve() != folder.resolve():
         folder.mkdir(parents=True, exist_ok=True)
@@ -134,7 +150,7 @@ def write_reference(job: Job, run: Run) -> None:
 
 
 def _rename(temporary: Path, prefix: Path, fingerprint: str, end: str) -> Path:
-    """The first free name: 8 digits of the fingerprint, or more where two jobs share these."""
+    """Rename to the first free name: with 8 digits of the fingerprint, or more where two jobs share them."""
     for digits in (8, 16, 64):
         path = prefix.with_name(prefix.name + fingerprint[:digits] + end)
         try:

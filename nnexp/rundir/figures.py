@@ -1,7 +1,7 @@
-"""figures/ of a run directory: what its probes saw, each look complete from the moment its record is there.
+"""figures/ of a run directory: observations of probes; an observation counts once its record is written, last.
 
-<probe>-<step>.json              the record: scalars, texts, histograms, names of the pictures, who made it
-<probe>-<picture>-<step>.png     a picture, and the same as .svg; .json holds the numbers behind it
+<probe>-<step>.json              the record: scalars, texts, histograms, names of the pictures, fingerprint of the probe
+<probe>-<picture>-<step>.png     a picture, also as .svg; .json holds the numbers it was drawn from
 <probe>-<step>.pb                a graph
 """
 
@@ -20,55 +20,71 @@ from typing import TYPE_CHECKING, Any
 from nnexp.base import TEMPORARY, NnexpError, short_repr, write_atomically
 
 if TYPE_CHECKING:
+    from nnexp.registry import Observation
     from nnexp.rundir.probe_result import ProbeResult
 
-FOLDER = "figures"
+FIGURES_FOLDER = "figures"
 RECORD = re.compile(r"(\w+)-(\d{7,})\.json", re.ASCII)
 ANY = re.compile(r"(\w+)-(?:[\w.]+-)?(\d{7,})\.(?:json|png|svg|pb)", re.ASCII)
-LONGEST_NAME = 100
-LARGEST = 1 << 26  # bytes of a file
+MAX_NAME_LENGTH = 100
+MAX_FILE_BYTES = 1 << 26
 ObservationRecord = dict[str, Any]
 
 
 class Figures:
-    """The figures of one run."""
+    """Reader and writer of the figures of one run.
+
+        figures = Figures(run.path)
+        for record in figures.records():
+            print(record["probe"], record["step"], record.get("scalars"))
+
+    Args:
+        run: path of the run directory.
+    """
 
     def __init__(self, run: Path) -> None:
-        self.folder = run / FOLDER
+        self.folder = run / FIGURES_FOLDER
 
-    def save(self, sight: ProbeResult, made_by: str) -> ObservationRecord:
-        """Write what a probe saw; gives the record of it. Raises NnexpError where a name cannot stand in a path."""
-        probe, step, seen = sight.choice.name, sight.step, None if sight.error else sight.seen
-        record: ObservationRecord = {"probe": probe, "step": step, "fits": seen is not None, "told": sight.told()}
-        record |= {"failed": sight.error is not None, "is_drawn": sight.is_drawn}
-        record |= {"values": sight.choice.values, "made_by": made_by}
+    def save(self, result: ProbeResult, made_by: str) -> ObservationRecord:
+        """Write the files of an observation, then its record, and return the record.
+
+        Args:
+            result: the observation or error of a probe at a step.
+            made_by: fingerprint of the probe's code and values.
+
+        Raises:
+            NnexpError: an invalid name, two pictures with one file name, or a figures folder that is a link.
+            OSError: a file cannot be written.
+        """
+        probe, step, observation = result.choice.name, result.step, None if result.error else result.observation
+        record: ObservationRecord = {"probe": probe, "step": step, "fits": observation is not None}
+        record |= {"told": result.message(), "failed": result.error is not None, "is_drawn": result.is_drawn}
+        record |= {"values": result.choice.values, "made_by": made_by}
         if self.folder.is_symlink():
-            raise NnexpError(f"{self.folder} is a link, and what it leads to may be another's. Remove it.")
+            raise NnexpError(f"{self.folder} is a symbolic link and may lead to files of another program. Remove it.")
         self.folder.mkdir(exist_ok=True)
-        if seen is not None:
-            record["scalars"] = {_checked(name): _finite(value) for name, value in seen.scalars.items()}
-            record["texts"] = {_checked(name): str(text) for name, text in seen.texts.items()}
-            record["histograms"] = {_checked(name): [*map(list, rows)] for name, rows in seen.histograms.items()}
-            record["pictures"] = {name: _stem(probe, _checked(name), step) for name in sight.drawn}
+        if observation is not None:
+            record |= _content_of(observation)
+            record["pictures"] = {name: _stem(probe, _checked(name), step) for name in result.drawn}
             if len(set(record["pictures"].values())) < len(record["pictures"]):
-                raise NnexpError(f"two pictures of probe '{probe}' have the same name in a path. Rename one.")
-            for name, contents in sight.drawn.items():
-                self._save_picture(record["pictures"][name], sight, name, contents)
-            if seen.graph is not None:
-                write_atomically(self.folder / f"{_stem(probe, '', step)}.pb", seen.graph)
+                raise NnexpError(f"two pictures of probe '{probe}' have the same file name. Rename one.")
+            for name, contents in result.drawn.items():
+                self._save_picture(record["pictures"][name], result, name, contents)
+            if observation.graph is not None:
+                write_atomically(self.folder / f"{_stem(probe, '', step)}.pb", observation.graph)
         write_atomically(self.folder / f"{_stem(probe, '', step)}.json", _json(record))
         return record
 
-    def _save_picture(self, stem: str, sight: ProbeResult, name: str, contents: dict[str, bytes]) -> None:
-        assert sight.seen is not None
-        about = {"probe": sight.choice.name, "picture": name, "step": sight.step}
-        about["title"] = sight.seen.pictures[name].title
-        write_atomically(self.folder / f"{stem}.json", _json(about | {"numbers": sight.numbers[name]}))
+    def _save_picture(self, stem: str, result: ProbeResult, name: str, contents: dict[str, bytes]) -> None:
+        assert result.observation is not None
+        about = {"probe": result.choice.name, "picture": name, "step": result.step}
+        about["title"] = result.observation.pictures[name].title
+        write_atomically(self.folder / f"{stem}.json", _json(about | {"numbers": result.numbers[name]}))
         for ending, content in contents.items():
             write_atomically(self.folder / f"{stem}.{ending}", content)
 
     def records(self) -> Iterator[ObservationRecord]:
-        """The records that are whole, by step."""
+        """Yield the valid records in order of their step; damaged or foreign files are skipped."""
         names = sorted((int(match[2]), name) for name in self._names() if (match := RECORD.fullmatch(name)))
         for _, name in names:
             record = self._read(name)
@@ -76,28 +92,37 @@ class Figures:
                 yield record
 
     def content(self, stem: str, ending: str) -> bytes | None:
-        """A file that belongs to a record, if it is there."""
+        """Return the content of a file that belongs to a record, or None where there is none.
+
+        Args:
+            stem: its name, a value of `record["pictures"]`.
+            ending: "png", "svg", "json" or "pb".
+        """
         return self._content(f"{stem}.{ending}") if re.fullmatch(r"[\w.-]+", stem) else None
 
     def graph(self, record: ObservationRecord) -> bytes | None:
-        """The graph that a record came with, if there is one."""
+        """Return the serialised graph of a record, or None."""
         return self.content(_stem_of(record), "pb")
 
-    def cut(self, step: int) -> None:
-        """Forget what was seen after a step."""
-        self._forget(lambda _, at: at > step)
+    def remove_after(self, step: int) -> None:
+        """Delete all observations of later steps, as a resume from a checkpoint of this step needs."""
+        self._remove(lambda _, at: at > step)
 
-    def forget_others(self, made_by: Mapping[str, str]) -> None:
-        """Forget all that these probes saw with other values or other code than now, lest they be mixed."""
-        known = [(record["probe"], record["step"], record.get("made_by")) for record in self.records()]
-        others = {(probe, step) for probe, step, by in known if by != made_by.get(probe, by)}
-        self._forget(lambda probe, step: (probe, step) in others)
+    def remove_stale(self, made_by: Mapping[str, str]) -> None:
+        """Delete observations that the given probes made with other values or other code.
 
-    def _forget(self, is_meant: Callable[[str, int], bool]) -> None:
+        Args:
+            made_by: the present fingerprint of each probe, by name; observations of other probes stay.
+        """
+        present = [(record["probe"], record["step"], record.get("made_by")) for record in self.records()]
+        stale = {(probe, step) for probe, step, by in present if by != made_by.get(probe, by)}
+        self._remove(lambda probe, step: (probe, step) in stale)
+
+    def _remove(self, is_meant: Callable[[str, int], bool]) -> None:
         for name in self._names():
             match = ANY.fullmatch(name)
             if re.fullmatch(TEMPORARY, name) or (match and is_meant(match[1], int(match[2]))):
-                with contextlib.suppress(OSError):  # a folder of such a name is not ours
+                with contextlib.suppress(OSError):  # a directory with such a name is not ours
                     (self.folder / name).unlink()
 
     def _names(self) -> Iterable[str]:
@@ -107,14 +132,14 @@ class Figures:
             return []
 
     def _content(self, name: str) -> bytes | None:
-        """A file of ours: no link, no device, and not larger than any that we write."""
+        """Read a regular file of bounded size; never a link or a device."""
         if self.folder.is_symlink():
             return None
         with contextlib.suppress(OSError):
             flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
             with os.fdopen(os.open(self.folder / name, flags), "rb") as file:
                 facts = os.fstat(file.fileno())
-                return file.read() if stat.S_ISREG(facts.st_mode) and facts.st_size <= LARGEST else None
+                return file.read() if stat.S_ISREG(facts.st_mode) and facts.st_size <= MAX_FILE_BYTES else None
         return None
 
     def _read(self, name: str) -> ObservationRecord | None:
@@ -122,21 +147,28 @@ class Figures:
             record = json.loads(self._content(name) or b"")
         except (ValueError, RecursionError):
             return None
-        return record if isinstance(record, dict) and _is_sound(record) and _stem_of(record) == name[:-5] else None
+        return record if isinstance(record, dict) and _is_valid(record) and _stem_of(record) == name[:-5] else None
 
 
-def _is_sound(record: ObservationRecord) -> bool:
-    """Whether all that is read of a record is what `save` writes."""
-    parts = {"scalars": _is_number, "texts": _is_text, "pictures": _is_text, "histograms": _is_histogram}
-    told = record.get("told", "")
-    found = [record.get(part, {}) for part in parts]
+def _content_of(observation: Observation) -> ObservationRecord:
+    return {
+        "scalars": {_checked(name): _finite(value) for name, value in observation.scalars.items()},
+        "texts": {_checked(name): str(text) for name, text in observation.texts.items()},
+        "histograms": {_checked(name): [*map(list, rows)] for name, rows in observation.histograms.items()},
+    }
+
+
+def _is_valid(record: ObservationRecord) -> bool:
+    """Check the type of every field that is read of a record."""
+    checks = {"scalars": _is_number, "texts": _is_text, "pictures": _is_text, "histograms": _is_histogram}
+    fields = [record.get(name, {}) for name in checks]
     return (
         _is_text(record.get("probe"))
-        and _is_text(told)
+        and _is_text(record.get("told", ""))
         and type(record.get("step")) is int
         and isinstance(record.get("fits"), bool)
-        and all(isinstance(part, dict) for part in found)
-        and all(is_sound(v) for part, is_sound in zip(found, parts.values(), strict=True) for v in part.values())
+        and all(isinstance(field, dict) for field in fields)
+        and all(is_valid(v) for field, is_valid in zip(fields, checks.values(), strict=True) for v in field.values())
     )
 
 
@@ -164,10 +196,10 @@ def _stem(probe: str, picture: str, step: int) -> str:
 
 
 def _checked(name: str) -> str:
-    """Layers may have any names, which go into tags as they are, the end of those that are long."""
+    """Return a name for a tag: unprintable characters replaced, and only the end of a long name, which differs most."""
     if not isinstance(name, str) or not name:
-        raise NnexpError(f"{short_repr(name)} is no name: a name is text, and not empty.")
-    return "".join(letter if letter.isprintable() else "?" for letter in name)[-LONGEST_NAME:]
+        raise NnexpError(f"{short_repr(name)} is no name: a name must be a non-empty string.")
+    return "".join(letter if letter.isprintable() else "?" for letter in name)[-MAX_NAME_LENGTH:]
 
 
 def _finite(value: float) -> float | None:

@@ -1,8 +1,8 @@
-"""The fingerprint of a job: a hash of configuration, seeds, the code that makes the numbers, and torch's version.
+"""The fingerprint of a job: a hash of its configuration, its seeds, the code that computes it, and torch's version.
 
-A parameter marked `File` counts by what is in the file, wherever that is.
+A parameter marked `File` is hashed by the content of the file, not by its path.
 
-Not covered: where and how fast a job runs (device, folders, checkpoint interval), for these change no number.
+Not covered: device, folders and checkpoint interval, because they change no number.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from nnexp.base import ConfigError
 from nnexp.config import Job, PluginConfig
 from nnexp.registry import PACKAGE, Registry, parse
 
-NUMERIC_ROOMS = ("data", "nn", "training", "stacking")  # others may change, and a finished run stays valid
+NUMERIC_ROOMS = ("data", "nn", "training", "stacking")  # changes in other rooms leave finished runs valid
 SOURCES = (".py", ".cpp", ".h")
 
 
 def job_fingerprint(job: Job, registry: Registry) -> str:
-    """64 hexadecimal digits.
+    """Return the fingerprint of a job, 64 hexadecimal digits. Jobs with equal fingerprints are the same run.
 
-    Raises PluginError where the code of a plugin can no longer be read, ConfigError where a file cannot that the job
-    names.
+    Raises:
+        PluginError: the source of a plugin cannot be read.
+        ConfigError: a file that the job names cannot be read.
     """
     content = {
         "choices": [[c.kind, c.name, _values(c, registry), c.seed] for c in job.parts],
@@ -40,20 +41,24 @@ def job_fingerprint(job: Job, registry: Registry) -> str:
 
 
 def numeric_code() -> list[str]:
-    """Return the hashes of the source files of the rooms that make numbers; their names and order do not count."""
+    """Return the sorted hashes of the sources in `NUMERIC_ROOMS`, so that file names do not count."""
     files = [path for room in NUMERIC_ROOMS for path in (PACKAGE / room).rglob("*") if path.suffix in SOURCES]
     return sorted(code_hash(path) if path.suffix == ".py" else file_hash(path) for path in files)
 
 
 def probe_fingerprint(choice: PluginConfig, registry: Registry) -> str:
-    """16 hexadecimal digits of a probe's code and values, but for when it looks."""
+    """Return 16 hexadecimal digits for a probe's code and values, without its schedule `every`.
+
+    Raises:
+        PluginError: the source of the probe cannot be read.
+    """
     values = {name: value for name, value in choice.values.items() if name != "every"}
     content = [values, code_hash(registry.get("probe", choice.name).path)]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _values(choice: PluginConfig, registry: Registry) -> dict[str, Any]:
-    """The values of a plugin's parameters, with the content of a file for its path."""
+    """Return the values of a plugin's parameters, each file path replaced by a hash of the file."""
     values = dict(choice.values)
     for name, parameter in registry.get(choice.kind, choice.name).parameters.items():
         if parameter.is_file and values[name] is not None:
@@ -62,7 +67,7 @@ def _values(choice: PluginConfig, registry: Registry) -> dict[str, Any]:
             except (OSError, ValueError) as error:  # ValueError: a path with a null character
                 reason = getattr(error, "strerror", None) or error
                 message = f"{choice.kind}.{name}={values[name]}: the file cannot be read: {reason}."
-                raise ConfigError(f"{message} Give the path of a file that is there.") from None
+                raise ConfigError(f"{message} Give the path of an existing file.") from None
     return values
 
 
@@ -73,7 +78,11 @@ def _file_hash(path: Path, _stamp: tuple[int, int]) -> str:
 
 
 def file_hash(path: Path) -> str:
-    """Hash of a file's bytes, which are never in memory as a whole; computed once for all the jobs of a sweep."""
+    """Return the SHA-256 of a file, read in blocks; cached by path, modification time and size.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     stat = path.stat()
     return _file_hash(path.resolve(), (stat.st_mtime_ns, stat.st_size))
 
@@ -84,39 +93,43 @@ def _code_hash(path: Path, _stamp: tuple[int, int]) -> str:
 
 
 def code_hash(path: Path) -> str:
-    """Return the hash of a source file's meaning: docstrings, comments, layout and imports from nnexp do not count.
+    """Return the SHA-256 of a Python source without docstrings, comments, layout and imports from nnexp.
 
-    What is imported from nnexp counts where it is defined, so that code can move between its modules.
+    Code imported from nnexp is hashed where it is defined, so it can move between modules without new fingerprints.
+
+    Raises:
+        PluginError: the file cannot be read or parsed.
+        OSError: the file does not exist.
     """
     stat = path.stat()
     return _code_hash(path, (stat.st_mtime_ns, stat.st_size))
 
 
 def normalised(tree: ast.AST) -> list[Any]:
-    """A syntax tree as a flat list, the same on every version of Python: empty and None fields are left out.
+    """Return a syntax tree as a flat list that is equal on every Python version: empty and None fields are left out.
 
-    Each node is its type and the names of its fields, which follow it, and each list its length: without recursion,
-    so that an expression may be as long as Python itself allows.
+    A node becomes its type and field names, followed by its fields; a list becomes its length, followed by its items.
+    Iterative, because a long expression nests deeper than Python's recursion limit.
     """
     flat: list[Any] = []
-    left: list[Any] = [tree]
-    while left:
-        node = left.pop()
+    stack: list[Any] = [tree]
+    while stack:
+        node = stack.pop()
         if isinstance(node, ast.AST):
             fields = sorted(field for field in _fields(node).items() if field[1] not in (None, []))
             flat.append([type(node).__name__, *(name for name, _ in fields)])
-            left += [value for _, value in reversed(fields)]
+            stack += [value for _, value in reversed(fields)]
         elif isinstance(node, list):
             flat.append(len(node))
-            left += reversed(node)
+            stack += reversed(node)
         else:
-            # In decimal digits Python refuses to write an integer that is long.
+            # hex: Python refuses to write integers of more than 4300 decimal digits
             flat.append([type(node).__name__, hex(node) if type(node) is int else repr(node)])
     return flat
 
 
 def _fields(node: ast.AST) -> dict[str, Any]:
-    """Return the fields of a node that mean something: without docstrings, and without imports from nnexp."""
+    """Return the fields of a node without docstrings and without imports from nnexp."""
     fields = {name: value for name, value in ast.iter_fields(node) if name not in ("ctx", "kind")}
     documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
     if documented and ast.get_docstring(node, clean=False) is not None:  # type: ignore[arg-type]  # as just checked
@@ -127,7 +140,7 @@ def _fields(node: ast.AST) -> dict[str, Any]:
 
 
 def _is_own_import(node: ast.AST) -> bool:
-    """Whether a statement imports from nnexp under the names defined there: the code then names what it uses."""
+    """Check for an import from nnexp without `as`: the code below then shows the original names."""
     if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] != "nnexp":
         return False
     return all(alias.asname is None for alias in node.names)

@@ -1,4 +1,4 @@
-"""What plugins print while a run is trained, kept in its log.txt."""
+"""Capture what plugins print while a run trains, and append it to the log.txt of the run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any, BinaryIO, TextIO, cast
 from nnexp.rundir.run import Run
 
 LOG = "log.txt"
-MOST_PARTS = 1000  # of a line, before it is written
-_now: list[Sequence[Run]] = []  # whose turn it is, the innermost last
+MAX_PARTS = 1000  # pieces of an unfinished line that are buffered
+_active: list[Sequence[Run]] = []  # the runs that output goes to, of each nested `log_output_to`, innermost last
 
 
 class OutputLog(io.TextIOBase):
-    """A stream into the log of the runs whose turn it is, or to the terminal where it is nobody's.
+    """A text stream that appends to the logs of the active runs, or passes on to the terminal if there are none.
 
     Args:
-        terminal: the stream that stood there before.
+        terminal: the stream that this one replaces.
         echo: write to the terminal in any case.
     """
 
@@ -30,46 +30,48 @@ class OutputLog(io.TextIOBase):
         self._parts: list[str] = []
 
     def writable(self) -> bool:
+        """Return True."""
         return True
 
     def isatty(self) -> bool:
+        """Check whether output reaches a terminal."""
         return self.echo and self.terminal.isatty()
 
     def fileno(self) -> int:
+        """Return the file descriptor of the terminal stream."""
         return self.terminal.fileno()
 
     @property
     def buffer(self) -> BinaryIO:
-        """For plugins that write bytes."""
-        return cast(BinaryIO, _Bytes(self))
+        """Binary stream to the same logs, as `sys.stdout.buffer` is."""
+        return cast(BinaryIO, _BinaryOutputLog(self))
 
     def write(self, text: str) -> int:
-        """Kept until a line is whole, for each time a file is opened for each run."""
-        if _now:
+        """Write text; for the logs it is buffered up to the end of a line, since each write opens a file per run."""
+        if _active:
             self._parts.append(text)
-            if "\n" in text or len(self._parts) > MOST_PARTS:
-                self.settle()
-        if self.echo or not _now:
+            if "\n" in text or len(self._parts) > MAX_PARTS:
+                self.flush_to_logs()
+        if self.echo or not _active:
             self.terminal.write(text)
         return len(text)
 
-    def settle(self) -> None:
-        """Write what waits, to those whose turn it still is."""
-        if self._parts and _now:
+    def flush_to_logs(self) -> None:
+        """Append buffered text to the logs of the active runs; a log that cannot be written is skipped."""
+        if self._parts and _active:
             content = "".join(self._parts).encode(errors="replace")
-            for run in _now[-1]:
+            for run in _active[-1]:
                 with contextlib.suppress(OSError):  # a full disk
                     _append(run.path / LOG, content)
         self._parts.clear()
 
     def flush(self) -> None:
+        """Flush the terminal stream if output is echoed."""
         if self.echo:
             self.terminal.flush()
 
 
-class _Bytes(io.RawIOBase):
-    """The stream below, for bytes."""
-
+class _BinaryOutputLog(io.RawIOBase):
     def __init__(self, log: OutputLog) -> None:
         self.log = log
 
@@ -88,26 +90,34 @@ def _append(path: Path, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def output_goes_to(runs: Sequence[Run]) -> Iterator[None]:
-    """What is printed in the block belongs to these runs."""
-    _settle()
-    _now.append(runs)
+def log_output_to(runs: Sequence[Run]) -> Iterator[None]:
+    """Append what is printed inside the block to the logs of these runs; needs an enclosing `capture_output`.
+
+    with capture_output(echo=False), log_output_to([run]):
+        print("goes to log.txt")
+    """
+    _flush_to_logs()
+    _active.append(runs)
     try:
         yield
     finally:
-        _settle()
-        _now.pop()
+        _flush_to_logs()
+        _active.pop()
 
 
-def _settle() -> None:
+def _flush_to_logs() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, OutputLog):
-            stream.settle()
+            stream.flush_to_logs()
 
 
 @contextlib.contextmanager
 def capture_output(echo: bool) -> Iterator[None]:
-    """In the block, standard output and errors go to the logs."""
+    """Replace standard output and standard error by `OutputLog` inside the block.
+
+    Args:
+        echo: print to the terminal as well.
+    """
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = OutputLog(before[0], echo), OutputLog(before[1], echo)
     try:

@@ -1,4 +1,4 @@
-"""Jobs -> cohorts: what is finished is left alone, what is left is grouped for training."""
+"""Jobs with their run directories: which are done, which remain to be trained, in which cohorts."""
 
 from __future__ import annotations
 
@@ -15,105 +15,124 @@ from nnexp.rundir.run import ENDED, Run
 
 @dataclass(eq=False)
 class PlannedRun:
-    """A job and its run directory, which is made when training begins.
+    """A job and its run directory, which is created when training begins.
+
+        for item in in_command_order(plan_cohorts(jobs, registry)):
+            print(item.job.label, item.status)
 
     Args:
-        found: the newest run of this fingerprint.
-        number: its place in the command.
-        again: statuses that are ends, and are trained all the same.
-        beside: the finished run that a new one is asked for beside.
-        in_cohort: whether other jobs of the command can be trained together with it, done before or not: it gets the
-            same numbers then whatever is left of them, and however many fit into a stack.
-        lost: why there is no run, or none that this command could train.
-        probes: what is to look into it, by name, with what decides what each sees.
+        job: the job.
+        fingerprint: its fingerprint, 64 hexadecimal digits.
+        found: the newest run of this fingerprint, or None.
+        number: index of the job in the command.
+        retry_statuses: statuses in `ENDED` that do not count as done: such a run is trained again.
+        rerun_of: the ended run that `rerun=true` creates a second run for.
+        in_cohort: whether the command has other jobs of the same cohort, done or not. Decides solo or stacked, so that
+            numbers depend neither on how many jobs remain nor on how many lanes fit into a stack.
+        failure: the reason why this command could not train the job at all; empty if there is none.
+        probes: fingerprints of the probes that the finished run must have, by name.
     """
 
     job: Job
     fingerprint: str
     found: Run | None
     number: int = 0
-    again: tuple[str, ...] = ()
-    beside: Run | None = None
+    retry_statuses: tuple[str, ...] = ()
+    rerun_of: Run | None = None
     in_cohort: bool = False
-    lost: str = ""
+    failure: str = ""
     probes: dict[str, str] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
-        """What run.json says; nothing where there is none, or where it has been damaged meanwhile."""
+        """Return the content of run.json, or an empty dictionary if it is missing or damaged."""
         with contextlib.suppress(RecordError):
             if self.found is not None:
                 return self.found.read()
         return {}
 
-    def ending(self) -> dict[str, Any] | None:
-        """What run.json says of a run that is done; None of one that is to be trained, or looked into."""
+    def final_facts(self) -> dict[str, Any] | None:
+        """Return the content of run.json if the run is done, or None if training or probing remains."""
         facts = self.facts()
         status = facts.get("status")
-        is_left = status not in ENDED or status in self.again or (status == "finished" and self.unseen(facts))
-        return None if is_left else facts
+        remains = status not in ENDED or status in self.retry_statuses
+        remains = remains or (status == "finished" and bool(self.pending_probes(facts)))
+        return None if remains else facts
 
-    def unseen(self, facts: dict[str, Any]) -> list[str]:
-        """The probes that have not looked at the last step of a run, or did with other code or values."""
+    def pending_probes(self, facts: dict[str, Any]) -> list[str]:
+        """Return the probes without an observation of the last step by their present code and values.
+
+        Args:
+            facts: content of run.json.
+        """
         looked = facts.get("looked", {})
         return [name for name, made_by in self.probes.items() if looked.get(name) != made_by]
 
-    def note_unseen(self, reason: str) -> None:
-        """Say of a finished run that probes could not look into it; it stays as it was."""
-        note = f"could not be looked into again: {reason}"
+    def note_probe_failure(self, reason: str) -> None:
+        """Add a note to a finished run that its pending probes could not run; its status stays `finished`."""
+        note = f"probes could not be run on the finished run: {reason}"
         self.run.write(status="finished", notes=[*dict.fromkeys([*self.facts().get("notes", []), note])])
 
     @property
     def status(self) -> str:
-        """As run.json has it; `unreadable` where it has been damaged meanwhile."""
+        """Status in run.json; `new` without a run directory, `unreadable` if run.json is damaged."""
         return str(self.facts().get("status", "new" if self.found is None else "unreadable"))
 
     @property
     def is_done(self) -> bool:
-        return self.ending() is not None
+        """True if neither training nor probing remains."""
+        return self.final_facts() is not None
 
     @property
     def point(self) -> dict[str, str]:
-        """What the command gives for this job, by key."""
+        """The job's overrides, by key."""
         return dict(text.split("=", 1) for text in self.job.overrides)
 
     @property
     def run(self) -> Run:
-        """The run directory, new where there was none."""
+        """The run directory, created at first access.
+
+        Raises:
+            RecordError: another job occupies the name.
+            OSError: the directory cannot be written.
+        """
         if self.found is None:
-            self.found = create_run(self.job, self.fingerprint, self.beside)
+            self.found = create_run(self.job, self.fingerprint, self.rerun_of)
         return self.found
 
 
 Cohort = list[PlannedRun]
-Done = dict[PlannedRun, dict[str, Any]]  # with what run.json says, read once
+DoneRuns = dict[PlannedRun, dict[str, Any]]  # each with the content of its run.json, which is read only once
 
 
-def in_order(cohorts: list[Cohort]) -> Cohort:
-    """All jobs of a plan, as the command has them."""
+def in_command_order(cohorts: list[Cohort]) -> Cohort:
+    """Return all jobs of a plan in the order of the command."""
     return sorted((item for cohort in cohorts for item in cohort), key=lambda item: item.number)
 
 
-def all_done(planned: Cohort) -> Done:
-    """The jobs that are done."""
-    return {item: facts for item in planned if (facts := item.ending()) is not None}
+def done_runs(planned: Cohort) -> DoneRuns:
+    """Return the jobs that are done, with the content of their run.json."""
+    return {item: facts for item in planned if (facts := item.final_facts()) is not None}
 
 
-def left_of(cohorts: list[Cohort], done: Done) -> list[Cohort]:
-    """What is to be trained of each cohort."""
-    left = [[item for item in cohort if item not in done] for cohort in cohorts]
-    return [cohort for cohort in left if cohort]
+def remaining_cohorts(cohorts: list[Cohort], done: DoneRuns) -> list[Cohort]:
+    """Return the cohorts without jobs that are done, and without empty cohorts."""
+    remaining = [[item for item in cohort if item not in done] for cohort in cohorts]
+    return [cohort for cohort in remaining if cohort]
 
 
-def swept(planned: Sequence[PlannedRun]) -> list[str]:
-    """The keys in which the jobs differ."""
+def swept_keys(planned: Sequence[PlannedRun]) -> list[str]:
+    """Return the override keys in which the jobs differ, in the order of the command."""
     points = [item.point for item in planned]
     keys = dict.fromkeys(key for point in points for key in point)
     return [key for key in keys if len({point.get(key) for point in points}) > 1]
 
 
-def make_runs(cohort: Cohort) -> None:
-    """Make the run directories that are not there, all at once; `run` tries again where one cannot be made."""
+def create_missing_runs(cohort: Cohort) -> None:
+    """Create all missing run directories under one lock.
+
+    A directory that cannot be created stays missing; `PlannedRun.run` tries again and raises the error.
+    """
     missing = [item for item in cohort if item.found is None]
-    made = create_runs((item.job, item.fingerprint, item.beside) for item in missing)
+    runs = create_runs((item.job, item.fingerprint, item.rerun_of) for item in missing)
     for item in missing:
-        item.found = made.get(item.fingerprint)
+        item.found = runs.get(item.fingerprint)

@@ -1,4 +1,4 @@
-"""What one probe returned at one step, on its way into figures/."""
+"""The observation, or the error, of one probe at one step, before it is written to figures/."""
 
 from __future__ import annotations
 
@@ -9,36 +9,40 @@ from nnexp.base import shorten
 from nnexp.config import PluginConfig
 from nnexp.registry import Observation, describe_error
 
-LONGEST_TOLD = 400
+MAX_MESSAGE_LENGTH = 400
 
 
 @dataclass
 class ProbeResult:
-    """What a probe saw at a step: nothing where it does not fit, or an error.
+    """What a probe returned or raised at a step.
 
     Args:
-        choice: the probe.
-        is_drawn: whether this is a step of which pictures and texts are shown.
-        numbers: of each picture, as they are written.
-        drawn: of each picture that is drawn, its files' content by ending.
+        choice: the probe and its values.
+        step: updates done.
+        observation: what the probe returned; None if it does not apply to the model or raised an error.
+        error: the exception that the probe raised, or None.
+        is_drawn: whether pictures and texts of this step are shown in TensorBoard.
+        numbers: the numbers behind each picture, by the picture's name.
+        drawn: content of the image files of each picture that is drawn, by picture and file ending.
     """
 
     choice: PluginConfig
     step: int
-    seen: Observation | None = None
+    observation: Observation | None = None
     error: BaseException | None = None
     is_drawn: bool = True
     numbers: dict[str, dict[str, Any]] = field(default_factory=dict)
     drawn: dict[str, dict[str, bytes]] = field(default_factory=dict)
 
-    def told(self) -> str:
-        """What to say of it: its error, with the place where its author looks, or its own warning."""
-        if self.error is None:
-            return f"{probe_title(self.choice)} says: {self.seen.warning}" if self.seen and self.seen.warning else ""
-        what = shorten(describe_error(self.error)["message"], LONGEST_TOLD)
-        return f"{probe_title(self.choice)} saw nothing from step {self.step} on: {what}"
+    def message(self) -> str:
+        """Return the probe's error with its file and line, or its own warning; empty if there is neither."""
+        title = probe_title(self.choice)
+        if self.error is not None:
+            error = shorten(describe_error(self.error)["message"], MAX_MESSAGE_LENGTH)
+            return f"{title} failed at step {self.step}: {error}"
+        return f"{title}: {self.observation.warning}" if self.observation and self.observation.warning else ""
 
 
 def probe_title(choice: PluginConfig) -> str:
-    """How what is said of a probe begins."""
+    """Return the prefix of messages about a probe: `probe 'receptive_field'`."""
     return f"probe '{choice.name}'"

@@ -1,4 +1,4 @@
-"""Where a run's numbers come from: versions, commit, machine, command."""
+"""Provenance of a run: package versions, git commit, machine, command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ GIT_SECONDS = 30
 
 
 def provenance_facts(device: str) -> dict[str, Any]:
-    """Where a run's numbers come from."""
+    """Return the provenance entries of run.json.
+
+    Args:
+        device: the device that the job asks for, as in its configuration.
+    """
     git = _git_state(os.getcwd(), int(time.monotonic() / GIT_SECONDS))
     process = {"host": socket.gethostname(), "pid": os.getpid(), "command": [Path(sys.argv[0]).name, *sys.argv[1:]]}
     return {"versions": versions(), "git": git, "platform": platform.platform(), "device": device, **process}
@@ -26,18 +30,18 @@ def provenance_facts(device: str) -> dict[str, Any]:
 
 @cache
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that make the numbers."""
+    """Return the versions of Python and of the packages that influence results."""
     return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
 
 
 @lru_cache(maxsize=1)
 def _git_state(_folder: str, _time: int) -> dict[str, Any] | None:
-    """Asked once for all lanes of a cohort, and again where the folder or the commit may be another."""
+    """Cache `git_state` by working directory and half minute, for the lanes of a cohort share it."""
     return git_state()
 
 
 def git_state() -> dict[str, Any] | None:
-    """Commit and dirty flag of the working directory, or None outside a repository."""
+    """Return commit and dirty flag of the working directory, or None outside a repository or without git."""
     try:
         commit = _git("rev-parse", "HEAD")
         return {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}

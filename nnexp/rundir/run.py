@@ -1,6 +1,6 @@
-"""The run directory: one job's results, readable without this program.
+"""The run directory of one job: run.json with its validation, error.txt, the lock and its heartbeat.
 
-Locked while it is trained, its files replaced by rename; nothing finished is overwritten.
+A directory is locked while its run trains, and files are replaced by rename, so a reader never sees half a file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nnexp.base import TEMPORARY, RecordError, read_regular, write_atomically
 
 FORMAT = 1
 ENDED = ("finished", "diverged", "failed")
-ERROR = "error.txt"
+ERROR_FILE = "error.txt"
 HEARTBEAT_SECONDS = 60
 
 
@@ -39,7 +39,7 @@ def _are_numbers(value: Any) -> bool:
     return isinstance(value, dict) and all(each is None or _is_number(each) for each in value.values())
 
 
-# What is relied on of each fact, and whether it is always there.
+# Entries of run.json that other code relies on: a check of the value, and whether the entry is required.
 FACTS: dict[str, tuple[Callable[[Any], bool], bool]] = {
     "status": (lambda value: isinstance(value, str), True),
     "fingerprint": (lambda value: isinstance(value, str), True),
@@ -61,11 +61,15 @@ FACTS: dict[str, tuple[Callable[[Any], bool], bool]] = {
 
 
 def utc_now() -> str:
+    """Return the time in UTC as ISO 8601 text, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def most_locks() -> int:
-    """How many directories this process can hold the locks of: each is an open file."""
+def max_locks() -> int:
+    """Return the number of run directories that this process can lock at a time, each of them an open file.
+
+    Raises the process's soft limit of open files to at most 4096 first.
+    """
     try:
         import resource
     except ImportError:  # not a POSIX system
@@ -80,70 +84,102 @@ def most_locks() -> int:
 
 
 class Run:
-    """One run directory. While its lock is held nobody else writes run.json, so it is read once for all that time."""
+    """One run directory: reads and writes run.json, holds the lock.
+
+        run = Run(Path("runs/default/forget_bias=3-0a1b2c3d"))
+        run.read()["metrics"]
+        run.lock()
+        run.write(status="finished", metrics={"val/loss": 0.25})
+        run.unlock()
+
+    While this object holds the lock no other process writes run.json, so its content is cached for that time.
+
+    Args:
+        path: the directory.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()  # a plugin may change the working directory
-        self.when_ended: Callable[[], None] | None = None
+        self.on_end: Callable[[], None] | None = None
         self._lock: FileLock | None = None
-        self._known: bytes | None = None
-        self._beat = 0.0
+        self._cached: bytes | None = None
+        self._last_heartbeat = 0.0
 
     def read(self) -> dict[str, Any]:
-        """What run.json says. Raises RecordError where it cannot be read."""
+        """Return the content of run.json.
+
+        Raises:
+            RecordError: the file is missing, cannot be read, or an entry is invalid.
+        """
         try:
-            facts = json.loads((self._known or read_regular(self.path / "run.json")).decode())
+            facts = json.loads((self._cached or read_regular(self.path / "run.json")).decode())
         except FileNotFoundError:
-            raise RecordError(f"{self.path}: there is no run.json, so this is no run directory.") from None
+            raise RecordError(f"{self.path} has no run.json and is not a run directory.") from None
         except (OSError, ValueError, RecursionError) as error:
             raise RecordError(f"{self.path}: run.json cannot be read ({error}). Move the directory away.") from None
         if not isinstance(facts, dict) or facts.get("format") != FORMAT:
             raise RecordError(f"{self.path}: not a run directory of format {FORMAT}. Move it away, or update nnexp.")
-        for name, (is_sound, is_needed) in FACTS.items():
-            if (is_needed or name in facts) and not is_sound(facts.get(name)):
-                raise RecordError(f"{self.path}: run.json has no sound '{name}'. Move the directory away.")
+        for name, (is_valid, is_required) in FACTS.items():
+            if (is_required or name in facts) and not is_valid(facts.get(name)):
+                raise RecordError(f"{self.path}: run.json has no valid '{name}'. Move the directory away.")
         return facts
 
     def write(self, **facts: Any) -> None:
-        """Change facts in run.json; a fact that is not in JSON's own types is an error of the caller.
+        """Set entries of run.json and replace the file atomically; call `on_end` when the status is in `ENDED`.
 
-        An error stands in error.txt too, with its traceback there only.
+        An `error` is also written to error.txt; its traceback goes there only.
+
+        Args:
+            facts: entries to add or replace, of JSON's types or paths.
+
+        Raises:
+            RecordError: the present run.json cannot be read.
+            OSError: the file cannot be written.
         """
         if "error" in facts:
-            facts["error"] = self._tell_error(facts["error"])
+            facts["error"] = self._write_error(facts["error"])
         content = run_json(self.read() | facts)
         write_atomically(self.path / "run.json", content)
         if self._lock is not None:
-            self._known = content
-        if self.when_ended is not None and facts.get("status") in ENDED:
-            self.when_ended()
+            self._cached = content
+        if self.on_end is not None and facts.get("status") in ENDED:
+            self.on_end()
 
-    def _tell_error(self, error: dict[str, str] | None) -> dict[str, str] | None:
-        path = self.path / ERROR
+    def _write_error(self, error: dict[str, str] | None) -> dict[str, str] | None:
+        path = self.path / ERROR_FILE
         if error is None:
             path.unlink(missing_ok=True)
             return None
-        with contextlib.suppress(OSError):  # a full disk: run.json, if that can be written, says the most of it
+        with contextlib.suppress(OSError):  # a full disk: run.json, if it can be written, has the message
             write_atomically(path, f"{error['message']}\n\n{error.get('traceback', '')}".encode(errors="replace"))
         return {name: text for name, text in error.items() if name != "traceback"}
 
     @property
     def status(self) -> str:
+        """Status in run.json: new, running, finished, diverged, failed or interrupted.
+
+        Raises:
+            RecordError: run.json cannot be read.
+        """
         return str(self.read().get("status"))
 
     @property
     def is_locked(self) -> bool:
-        """Whether a process has the directory now, on this host."""
+        """True while a process on this host holds the lock."""
         try:
             with FileLock(self.path / "lock").acquire(timeout=0):
                 return False
         except Timeout:
             return True
-        except OSError:  # it is gone, or may not be written
+        except OSError:  # no such directory, or no permission to write
             return False
 
     def lock(self) -> None:
-        """Take the directory for this process. Raises RecordError where another process trains in it."""
+        """Lock the directory for this process and remove temporary files of a killed one.
+
+        Raises:
+            RecordError: another process trains in it, or run.json cannot be read.
+        """
         path = self.path / "lock"
         facts = self.read()
         age = time.time() - path.stat().st_mtime if path.exists() else float("inf")
@@ -152,41 +188,46 @@ class Run:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            raise RecordError(self._busy(facts)) from None
+            raise RecordError(self._busy_message(facts)) from None
         self._lock = lock
-        # A shared file system may not pass locks between hosts: there the heartbeat decides.
+        # A shared file system may not share locks between hosts, so a fresh heartbeat counts as a lock there.
         if facts["status"] == "running" and elsewhere and age < HEARTBEAT_SECONDS:
             self.unlock()
-            raise RecordError(self._busy(facts))
-        self._sweep_up()
-        with contextlib.suppress(OSError):  # anew, for another process may have ended it just before; `read` tells
-            self._known = (self.path / "run.json").read_bytes()
+            raise RecordError(self._busy_message(facts))
+        self._remove_temporary_files()
+        # Read again: another process may have ended the run before the lock. `read` raises what fails here.
+        with contextlib.suppress(OSError):
+            self._cached = (self.path / "run.json").read_bytes()
 
-    def _sweep_up(self) -> None:
-        """Remove what a killed process left half written."""
+    def _remove_temporary_files(self) -> None:
         for name in os.listdir(self.path):
             if re.fullmatch(TEMPORARY, name):
                 with contextlib.suppress(OSError):
                     (self.path / name).unlink()
 
-    def _busy(self, facts: dict[str, Any]) -> str:
+    def _busy_message(self, facts: dict[str, Any]) -> str:
         who = f"process {facts.get('pid')} on {facts.get('host')}"
-        return f"{self.path} is being trained by {who}. Wait for it, or stop it; then give the command again."
+        return f"{self.path} is being trained by {who}. Wait for it or stop it, then repeat the command."
 
     def heartbeat(self) -> None:
-        """Say that the run is alive, at most every few seconds."""
-        if time.monotonic() - self._beat > HEARTBEAT_SECONDS / 6:
-            self._beat = time.monotonic()
+        """Touch the lock file, at most once in ten seconds, so that other hosts see that the run is alive."""
+        if time.monotonic() - self._last_heartbeat > HEARTBEAT_SECONDS / 6:
+            self._last_heartbeat = time.monotonic()
             os.utime(self.path / "lock")
 
     def unlock(self) -> None:
+        """Release the lock, if held, and drop the cached run.json."""
         if self._lock is not None:
             self._lock.release()
-            self._lock = self._known = None
+            self._lock = self._cached = None
 
 
 def run_json(facts: dict[str, Any]) -> bytes:
-    """The content of run.json."""
+    """Return the bytes of run.json.
+
+    Raises:
+        TypeError: a value is neither of JSON's types nor a path.
+    """
     return (json.dumps(facts, indent=1, default=_plain) + "\n").encode()
 
 

@@ -1,4 +1,4 @@
-"""Whether run directories can be made in a folder: asked before torch is imported, and nothing is left there."""
+"""Check that run directories can be created in a folder, before torch is imported and without leaving a file."""
 
 from __future__ import annotations
 
@@ -9,46 +9,56 @@ from pathlib import Path
 from nnexp.base import ConfigError, short_repr
 from nnexp.rundir.create import RunIndex
 
-LONGEST_NAME = 255  # bytes, on every common file system
-BELOW = Path("r" * 130, "f" * 100)  # the longest names of a run directory and of a file in it
+MAX_NAME_BYTES = 255  # of every common file system
+LONGEST_PATH_BELOW = Path("r" * 130, "f" * 100)  # longest names of a run directory and of a file in it
 
 
 def open_index(runs: str) -> RunIndex:
-    """The run directories of a root. Raises ConfigError where it cannot be the name of a folder."""
+    """Return the index of the run directories below a root, which need not exist.
+
+    Raises:
+        ConfigError: the value of `runs` is not a valid path of a folder.
+    """
     try:
         if not runs:
-            raise ValueError("a folder has a name")
-        check_name(Path(runs))
+            raise ValueError("the path is empty")
+        _check_path(Path(runs))
         return RunIndex(Path(runs))
     except (OSError, ValueError) as error:
-        raise refusal(runs, error) from None
+        raise _config_error(runs, error) from None
 
 
 def check_writable(runs: str, folder: Path) -> None:
-    """Raises ConfigError where nothing can be made in `folder`, or in the nearest folder above it that exists."""
+    """Check that a file can be created in `folder`, or in its nearest existing parent.
+
+    Args:
+        runs: value of the key `runs`, for the message.
+        folder: where run directories are to be created.
+
+    Raises:
+        ConfigError: no file can be created there.
+    """
     try:
-        check_name(folder)
-        place = folder.absolute()
-        while not os.path.lexists(place):
-            place = place.parent
-        with tempfile.TemporaryFile(dir=place):  # by trying, for permissions alone do not say it
+        _check_path(folder)
+        existing = folder.absolute()
+        while not os.path.lexists(existing):
+            existing = existing.parent
+        with tempfile.TemporaryFile(dir=existing):  # permission bits alone do not decide it
             pass
     except (OSError, ValueError) as error:
-        raise refusal(runs, error) from None
+        raise _config_error(runs, error) from None
 
 
-def check_name(folder: Path) -> None:
-    """Raises OSError or ValueError where the system knows no such name, or where it is no folder's."""
-    if max(len(os.fsencode(part)) for part in folder.absolute().parts) > LONGEST_NAME:
-        raise ValueError(f"a name has at most {LONGEST_NAME} bytes")
+def _check_path(folder: Path) -> None:
+    """Raise OSError or ValueError if the system refuses the path, with room for the files of a run below it."""
+    if max(len(os.fsencode(part)) for part in folder.absolute().parts) > MAX_NAME_BYTES:
+        raise ValueError(f"a file name has at most {MAX_NAME_BYTES} bytes")
     try:
-        os.stat(folder / BELOW)
+        os.stat(folder / LONGEST_PATH_BELOW)
     except FileNotFoundError:
         return
 
 
-def refusal(runs: str, error: Exception) -> ConfigError:
+def _config_error(runs: str, error: Exception) -> ConfigError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return ConfigError(
-        f"runs={short_repr(runs)}: runs cannot lie there: {reason}. Name a folder that you can write to."
-    )
+    return ConfigError(f"runs={short_repr(runs)}: not a usable folder: {reason}. Name a folder that you can write to.")

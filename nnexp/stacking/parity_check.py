@@ -30,7 +30,7 @@ class ParityCheck:
         self.evaluation = lane.first_evaluation()
         assert isinstance(lane.update, PureUpdate)
         before = get_rng_state()
-        self.weights = lane.update.rehearse(self.first.gradient, lane.step + 1)
+        self.weights = lane.update.trial_update(self.first.gradient, lane.step + 1)
         self.trainer_draws = not rng_states_equal(before, get_rng_state())
         set_rng_state(before)
 
@@ -60,7 +60,7 @@ def lanes_that_differ(stack: Stack, rehearsals: Sequence[ParityCheck]) -> dict[i
     losses, gradients = stack.first_step()
     evaluations = stack.first_evaluation()
     copies = [rehearsals[0]] * (len(stack.rows) - len(rehearsals))
-    weights = stack.update.rehearse(
+    weights = stack.update.trial_update(
         torch.stack([each.first.gradient for each in [*rehearsals, *copies]]), stack.step + 1
     )
     given = zip(rehearsals, losses, gradients, evaluations, weights, strict=False)  # copies stand in further rows

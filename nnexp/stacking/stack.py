@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from nnexp.data import MOST_EVALUATED, StackedBatches, metric_names, sum_metrics
+from nnexp.data import MAX_EVALUATED_ROWS, StackedBatches, metric_names, sum_metrics
 from nnexp.nn import is_compiled
 from nnexp.rundir import Rows
 from nnexp.stacking.graph_inplace import reuse_memory
@@ -120,7 +120,7 @@ class Stack:
         for k in sorted(self.live):
             lane = self.lanes[k]
             if k in bad:
-                outcomes[lane] = lane.diverged(rows[k].cut(bad[k] + 1))
+                outcomes[lane] = lane.divergence_error(rows[k].head(bad[k] + 1))
             else:
                 lane.step, self.updates[k].optimizer_state = self.step, self.update.row(k)
                 outcomes[lane] = rows[k]
@@ -139,7 +139,7 @@ class Stack:
 
     def evaluate(self, split: str) -> dict[Lane, dict[str, float]]:
         """Metrics of a split, `<split>/<name>`, for each lane that is live."""
-        parts = self.feed.evaluation([lane.splits[split] for lane in self.rows], self.first.data, MOST_EVALUATED)
+        parts = self.feed.evaluation([lane.splits[split] for lane in self.rows], self.first.data, MAX_EVALUATED_ROWS)
         before = [t.clone() for t in self.fixed.values()]
         with self.first.arithmetic():
             measured = sum_metrics(self.stacked.measure(self.state, part) for part in parts)

@@ -20,7 +20,7 @@ def stack_weights(lanes: Sequence[Lane]) -> tuple[Tensor, list[Tensor]]:
     weights = own.vector.new_zeros(len(lanes), size + padding)[:, :size]
     for row, lane in reversed(list(zip(weights, lanes, strict=True))):
         row.copy_(lane.weights.vector)
-        lane.weights.place(row)
+        lane.weights.bind(row)
     parts = zip(weights.split(own.sizes, dim=1), own.params, strict=True)
     return weights, [part.view(len(lanes), *p.shape) for part, p in parts]
 

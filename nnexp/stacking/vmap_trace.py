@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from nnexp.data import DataSpec, Split, check_output, loss, measure
 from nnexp.stacking.lane_random import LaneRandom
 from nnexp.stacking.vmap_rules import Rules
-from nnexp.training import VECTORS
+from nnexp.training import VECTOR_BYTES
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def without_fused_kernels(module: nn.Module) -> Iterator[None]:
 
 def filled(x: Tensor) -> Tensor:
     """The rows of an evaluation (B, ...), and its last row again until they fill vectors, as `bit_exact` asks."""
-    missing = -len(x) % VECTORS
+    missing = -len(x) % VECTOR_BYTES
     return torch.cat([x, x[-1:].expand(missing, *x.shape[1:])]) if missing else x
 
 

@@ -1,4 +1,4 @@
-from .bit_exact import VECTORS as VECTORS
+from .bit_exact import VECTOR_BYTES as VECTOR_BYTES
 from .bit_exact import row_multiple as row_multiple
 from .divergence import Diverged as Diverged
 from .flat_weights import FlatWeights as FlatWeights

@@ -1,8 +1,8 @@
-"""What keeps a number's last digits apart from where in memory it stands, and so a lane's from its place in a stack.
+"""Make rounding independent of memory layout, so that a lane's numbers do not depend on its position in a stack.
 
-Found by trying each operation at all places of arrays of all sizes: MKL picks its kernels by the alignment of a matrix
-unless told not to, and torch computes some functions, sigmoid and gelu among them, in another way for the last few
-numbers of an array, those that fill no vector.
+Two effects were found by running each operation at every offset of arrays of many sizes. MKL selects its kernels by the
+alignment of a matrix unless `MKL_CBWR` is set. And torch computes some functions, sigmoid and gelu among them, with
+different rounding for the last few numbers of an array, which do not fill a SIMD vector.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import os
 import torch
 from torch.fx import GraphModule, Node
 
-VECTORS = 128  # bytes of the two vectors that torch takes at a time, on the processors with the longest
-# Pointwise operations on real numbers that round the same in every vector and in none.
+VECTOR_BYTES = 128  # torch processes two SIMD vectors at a time, of at most 64 bytes each
+# Pointwise operations on real numbers that round equally with and without SIMD.
 EXACT = {
     "abs",
     "add",
@@ -48,7 +48,7 @@ EXACT |= {
 
 
 def use_exact_products() -> None:
-    """Have MKL treat matrices alike wherever they lie: it reads this once, at the first product of the process."""
+    """Make MKL's matrix products independent of alignment; MKL reads the setting at the process's first product."""
     before = os.environ.get("MKL_CBWR")
     os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
     square = torch.ones(64, 64)
@@ -58,17 +58,18 @@ def use_exact_products() -> None:
 
 
 def row_multiple(traced: GraphModule, num_rows: int) -> int:
-    """The number of rows of a stack must be a multiple of this, so that no array ends within a vector.
+    """Return the number that a stack's rows must be a multiple of, so that no inexact array ends within a vector.
 
     Args:
-        traced: of a step in which every array has `num_rows` rows.
+        traced: graph of a training step in which every array has `num_rows` rows.
+        num_rows: rows, one per lane, of the traced step.
     """
     result = 1
     for node in traced.graph.nodes:
         value = node.meta.get("val")
         if _is_inexact(node) and isinstance(value, torch.Tensor) and value.numel() % num_rows == 0:
-            at_once = VECTORS // value.element_size()
-            result = math.lcm(result, at_once // math.gcd(at_once, value.numel() // num_rows))
+            in_vectors = VECTOR_BYTES // value.element_size()
+            result = math.lcm(result, in_vectors // math.gcd(in_vectors, value.numel() // num_rows))
     return result
 
 

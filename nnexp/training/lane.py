@@ -1,4 +1,4 @@
-"""One lane: a model, its data and its optimiser, trained step by step. Numbers only; no file is written here."""
+"""Train one lane: a model, its data and its optimiser. Writes no files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from nnexp.data import (
 from nnexp.registry import Registry
 from nnexp.rundir import Rows
 from nnexp.training.bit_exact import use_exact_products
-from nnexp.training.divergence import Diverged, explain_divergence
+from nnexp.training.divergence import Diverged, divergence_message, explain_divergence
 from nnexp.training.flat_weights import FlatWeights
 from nnexp.training.optimizer_step import clip_gradient, make_update
 from nnexp.training.precision import DTYPES, precision_context
@@ -36,12 +36,12 @@ from nnexp.training.step_buffer import StepBuffer
 from nnexp.training.trainer_base import Trainer
 
 use_exact_products()
-POINTS = 200
+MAX_RECORDED_STEPS = 200  # with layer norms and learning rate, besides the first and the last
 
 
 @dataclass(frozen=True)
 class FirstStep:
-    """A loss () and its gradient (P,), and whether computing them drew random numbers."""
+    """Loss () and flat gradient (P,) of the next update, and whether its forward pass drew random numbers."""
 
     loss: Tensor
     gradient: Tensor
@@ -49,14 +49,22 @@ class FirstStep:
 
 
 class Lane:
-    """A job's own model in training.
+    """Training state of one job: model, optimiser, batches and random generators.
+
+        lane = Lane(job, registry, torch.device("cpu"), should_stop=lambda: False)
+        rows = lane.advance(100)  # train 100 updates
+        lane.evaluate("val")  # {"val/loss": 0.31, "val/accuracy": 0.92}
 
     Args:
-        job: what to train.
-        registry: where its plugins are found.
-        device: where its tensors live.
-        stopped: asked before every update; training pauses where it says yes.
-        datasets: holds the data that other lanes may share.
+        job: the configuration.
+        registry: provides its plugins.
+        device: of all tensors.
+        should_stop: called before every update; training pauses when it returns True.
+        datasets: cache shared with other lanes.
+
+    Raises:
+        PluginError: a plugin cannot be imported.
+        NnexpError: the dataset violates its contract, or the model has no weights.
     """
 
     def __init__(
@@ -64,14 +72,14 @@ class Lane:
         job: Job,
         registry: Registry,
         device: torch.device,
-        stopped: Callable[[], bool],
+        should_stop: Callable[[], bool],
         datasets: DatasetCache | None = None,
     ) -> None:
-        self.job, self.stopped = job, stopped
+        self.job, self.should_stop = job, should_stop
         self.step = 0
         self.arithmetic = partial(precision_context, job.options.precision, device)
         dtype = DTYPES[job.options.precision]
-        with seeded(derive_seed(0, "import")):  # what a module draws when it is imported is the same for every job
+        with seeded(derive_seed(0, "import")):  # random draws at a plugin's import are the same for every job
             classes = {choice.kind: registry.get(choice.kind, choice.name).load() for choice in job.parts}
         self.dataset, self.splits = (datasets or DatasetCache()).get(job, classes["dataset"], dtype, device)
         self.data: DataSpec = self.dataset.spec
@@ -85,60 +93,77 @@ class Lane:
         with seeded(derive_seed(job.trainer.seed, "optimizer")):
             self.update = make_update(self.trainer, self.weights)
         self.batches = Batches(self.splits["train"], self.trainer.batch_size, derive_seed(job.trainer.seed, "order"))
-        self.best, self.waited = math.inf, 0
-        self.stride = math.ceil(self.trainer.max_steps / POINTS) or 1
+        self.best_val_loss, self.evaluations_since_best = math.inf, 0
+        self.stride = math.ceil(self.trainer.max_steps / MAX_RECORDED_STEPS) or 1
 
     @property
     def num_weights(self) -> int:
+        """P, the number of trainable weights."""
         return self.weights.vector.numel()
 
     @property
     def columns(self) -> list[str]:
-        """Columns of metrics.csv."""
+        """Names of the columns of metrics.csv, without `step`."""
         layers = [f"grad_norm/{layer}" for layer in self.weights.layers]
         evaluated = [f"{split}/{name}" for split in ("val", "test") for name in metric_names(self.data)]
         return ["train/loss", "grad_norm", "lr", *layers, *evaluated]
 
     @property
     def is_ended(self) -> bool:
-        """Whether training is over: the last step, or no better validation loss for as long as `patience` allows."""
+        """True once training is over: `max_steps` are done, or `patience` is exhausted."""
         patience = self.trainer.patience
-        return self.step == self.trainer.max_steps or (patience is not None and self.waited >= patience)
+        return self.step == self.trainer.max_steps or (patience is not None and self.evaluations_since_best >= patience)
 
-    def observe(self, val_loss: float) -> None:
-        """Take note of an evaluation; one that is not finite says nothing of patience, for divergence ends the run."""
+    def update_patience(self, val_loss: float) -> None:
+        """Count evaluations since the best validation loss, for early stopping.
+
+        A loss that is not finite does not count: the run ends as diverged.
+        """
         if not math.isfinite(val_loss):
             return
-        self.waited = 0 if val_loss < self.best else self.waited + 1
-        self.best = min(self.best, val_loss)
+        self.evaluations_since_best = 0 if val_loss < self.best_val_loss else self.evaluations_since_best + 1
+        self.best_val_loss = min(self.best_val_loss, val_loss)
 
     def is_recorded(self, step: int) -> bool:
-        """Whether a step has layer norms and learning rate: a bounded number have, with the first and the last."""
+        """Check whether a step has layer norms and learning rate, as about 200 steps, the first and the last have."""
         return step % self.stride == 0 or step in (1, self.trainer.max_steps)
 
     def advance(self, stop: int) -> Rows:
-        """Train up to step `stop`, or until stopped; gives the rows of these steps.
+        """Train up to step `stop`, or until `should_stop`, and return the rows of these steps.
 
-        Raises Diverged, with the rows up to the step that is not finite, and the weights as they were before it.
+        Raises:
+            Diverged: loss, gradient or weights are not finite; the lane is then at the step before, with its weights.
         """
         before = self.state()
         rows = self._train(stop - self.step).rows(self.weights.layers)
-        bad = self._first_bad(rows)
-        if bad is None:
+        index = self._first_nonfinite(rows)
+        if index is None:
             return rows
         self.restore(before)
-        self._train(bad, pausable=False)
-        raise self.diverged(rows.cut(bad + 1))
+        self._train(index, pausable=False)
+        raise self.divergence_error(rows.head(index + 1))
 
-    def diverged(self, rows: Rows) -> Diverged:
-        """What to say of a lane whose last row is not finite; its weights are those from before that update."""
+    def divergence_error(self, rows: Rows) -> Diverged:
+        """Return the error of a lane whose weights are those before the update that diverged.
+
+        Args:
+            rows: rows of the last steps, that of the diverged update included.
+        """
         before = self.state()
-        message = self._explain(rows)
+        x, y, *lengths = next(self.batches.take(rows.last_step, 1))
+        with self.generators.active(), self.arithmetic():
+            layer = explain_divergence(
+                self.module, self.weights, lambda: loss(self.module(x, *lengths), y, self.data, *lengths)
+            )
         self.restore(before)  # a forward pass moves running means and generators
-        return Diverged(message, rows)
+        return Diverged(divergence_message(rows, layer), rows)
 
     def first_step(self, training: bool = True) -> FirstStep:
-        """The next update's loss and gradient, computed and forgotten."""
+        """Compute the next update's loss and gradient, and restore the lane's state.
+
+        Args:
+            training: mode of the module.
+        """
         before = self.state()
         self.module.train(training)
         x, y, *lengths = next(self.batches.take(self.step + 1, 1))
@@ -152,7 +177,7 @@ class Lane:
 
     @torch.no_grad()
     def first_evaluation(self) -> Tensor:
-        """The loss () of the next update's batch in evaluation mode, times its predictions."""
+        """Return the summed loss () over the predictions of the next batch, in evaluation mode; restore the state."""
         before, batch = self.state(), next(self.batches.take(self.step + 1, 1))
         self.module.eval()
         with self.generators.active(), self.arithmetic():
@@ -161,19 +186,22 @@ class Lane:
         self.restore(before)
         return value
 
-    def _first_bad(self, rows: Rows) -> int | None:
-        """Index of the first row that is not finite; after the last update its weights count, for no loss follows."""
-        bad = rows.first_bad()
-        is_end = bad is None and len(rows) > 0 and self.step == self.trainer.max_steps
-        return len(rows) - 1 if is_end and not self.weights.vector.isfinite().all() else bad
+    def _first_nonfinite(self, rows: Rows) -> int | None:
+        """Return the index of the first row that is not finite, or None.
+
+        No loss follows the last update, so its row counts as not finite if the weights after it are not.
+        """
+        index = rows.first_nonfinite()
+        is_end = index is None and len(rows) > 0 and self.step == self.trainer.max_steps
+        return len(rows) - 1 if is_end and not self.weights.vector.isfinite().all() else index
 
     def _train(self, count: int, pausable: bool = True) -> StepBuffer:
-        """The hot path: no number leaves the device here."""
+        """Train `count` updates. The hot path: no number is copied from the device."""
         buffer = StepBuffer(self.step + 1, count, self.weights.vector)
         module, data, weights, clip_norm = self.module, self.data, self.weights, self.trainer.clip_norm
         with self.generators.active(), self.arithmetic():
             for x, y, *lengths in self.batches.take(self.step + 1, count):
-                if pausable and self.stopped():
+                if pausable and self.should_stop():
                     break
                 step = self.step + 1
                 value = loss(module(x, *lengths), y, data, *lengths)
@@ -187,44 +215,35 @@ class Lane:
                 self.step = step
         return buffer
 
-    def _explain(self, rows: Rows) -> str:
-        step, loss_value, norm = rows.last_step, rows.losses[-1], rows.norms[-1]
-        x, y, *lengths = next(self.batches.take(step, 1))
-        with self.generators.active(), self.arithmetic():
-            where = explain_divergence(
-                self.module, self.weights, lambda: loss(self.module(x, *lengths), y, self.data, *lengths)
-            )
-        last = f" The last finite gradient norm was {rows.norms[-2]:.3g}." if len(rows) > 1 else ""
-        if math.isfinite(loss_value + norm):
-            return f"step {step}: the update is so large that it leaves weights that are not finite.{last}"
-        what = "loss" if not math.isfinite(loss_value) else "gradient"
-        return f"step {step}: the {what} is not finite. {where}{last}"
-
     def evaluate(self, split: str) -> dict[str, float]:
-        """Metrics of a split, `<split>/<name>`; training goes on as if nothing had been evaluated."""
+        """Return the metrics of a split as `<split>/<name>`; generators, buffers and mode are restored.
+
+        Args:
+            split: "train", "val" or "test".
+        """
         before = {name: value.clone() for name, value in self.module.named_buffers()}
         self.module.eval()
         with seeded(derive_seed(self.job.model.seed, "evaluation")), self.arithmetic():
             result = evaluate(self.module, self.splits[split], self.data)
         self.module.train()
-        for name, value in before.items():  # which a module may change in evaluation too
+        for name, value in before.items():  # a module may change its buffers in evaluation mode too
             self.module.get_buffer(name).copy_(value)
         return {f"{split}/{name}": value for name, value in result.items()}
 
     def state(self) -> dict[str, Any]:
-        """All that training goes on from, as tensors and plain numbers. Batches need only the step."""
+        """Return the state to resume from, for a checkpoint: tensors and plain numbers. Batches need only the step."""
         return {
             "step": self.step,
-            "patience": [self.best, self.waited],
+            "patience": [self.best_val_loss, self.evaluations_since_best],
             "weights": {name: value.detach().clone() for name, value in self.module.state_dict().items()},
             "optimizer": self.update.state(),
             "generators": self.generators.state,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a state, as if training had never stopped."""
+        """Set the lane to a state returned by `state`; training continues bit for bit as it would have."""
         self.step = state["step"]
-        self.best, self.waited = state["patience"]
+        self.best_val_loss, self.evaluations_since_best = state["patience"]
         with torch.no_grad():
             self.module.load_state_dict(state["weights"])
         self.update.restore(state["optimizer"])

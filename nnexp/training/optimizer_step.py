@@ -1,4 +1,7 @@
-"""One optimiser step, through the trainer's pure functions or through an optimiser of torch."""
+"""Optimiser steps, through the trainer's pure functions or through a `torch.optim` optimiser.
+
+Shapes: P weights of a model, K lanes of a stack.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,12 @@ State = dict[str, Tensor]
 
 
 def clip_gradient(grads: Tensor, norm: Tensor, clip_norm: float | Tensor | None) -> Tensor:
-    """Scale a flat gradient to at most `clip_norm`, as `torch.nn.utils.clip_grad_norm_` does.
+    """Return a flat gradient scaled to a norm of at most `clip_norm`, as `torch.nn.utils.clip_grad_norm_` does.
 
-    grads (P,) with its norm (), or (K, P) with norms (K, 1) and a clip_norm for each lane.
+    Args:
+        grads: (P,), or (K, P).
+        norm: its norm (), or (K, 1).
+        clip_norm: the largest norm; (K, 1) for lanes with one each. None returns `grads`.
     """
     if clip_norm is None:
         return grads
@@ -28,7 +34,7 @@ def clip_gradient(grads: Tensor, norm: Tensor, clip_norm: float | Tensor | None)
 
 
 @torch.no_grad()
-def two_trial_updates(
+def _two_trial_updates(
     update: PureUpdate | StackUpdate,
     weights: Tensor,
     grads: Tensor,
@@ -36,15 +42,19 @@ def two_trial_updates(
     step: int,
     clip_norm: float | Tensor | None,
 ) -> Tensor:
-    """The weights after two updates, with gradients and with half of them; neither is kept."""
     for number, g in enumerate((grads, 0.5 * grads), step):
         clipped = clip_gradient(g, torch.linalg.vector_norm(g, dim=-1, keepdim=True), clip_norm)
-        weights, state = update.made(weights, clipped, state, number)
+        weights, state = update.updated(weights, clipped, state, number)
     return weights
 
 
 class PureUpdate:
-    """Through `init` and `update` of the trainer."""
+    """Optimiser step of one lane through `init` and `update` of its trainer.
+
+    Args:
+        trainer: a trainer with the methods of `PureTrainer`.
+        weights: the lane's weights.
+    """
 
     def __init__(self, trainer: Trainer, weights: FlatWeights) -> None:
         self.trainer = trainer
@@ -53,34 +63,38 @@ class PureUpdate:
         self.optimizer_state = self.pure.init(weights.vector)
 
     def step(self, grads: Tensor, step: int) -> None:
-        new, self.optimizer_state = self.made(self.weights.vector, grads, self.optimizer_state, step)
+        """Update the weights with gradients (P,), already clipped; updates count from 1."""
+        new, self.optimizer_state = self.updated(self.weights.vector, grads, self.optimizer_state, step)
         self.weights.set(new)
 
-    def made(self, weights: Tensor, grads: Tensor, state: State, step: int) -> tuple[Tensor, State]:
-        """Weights and the optimiser's state after an update, which is not kept."""
+    def updated(self, weights: Tensor, grads: Tensor, state: State, step: int) -> tuple[Tensor, State]:
+        """Return weights (P,) and optimiser state after an update, without storing them."""
         return self.pure.update(weights, grads, state, step, lr=self.lr(step), weight_decay=self.trainer.weight_decay)
 
     def lr(self, step: int) -> float:
+        """Return the learning rate at an update, counted from 1."""
         return self.trainer.lr * self.trainer.lr_factor(step)
 
-    def rehearse(self, grads: Tensor, step: int) -> Tensor:
-        """(P,): see `rehearsed`."""
-        return two_trial_updates(self, self.weights.vector, grads, self.optimizer_state, step, self.trainer.clip_norm)
+    def trial_update(self, grads: Tensor, step: int) -> Tensor:
+        """Return the weights (P,) after two updates, with `grads` (P,) and with half of them, without storing them."""
+        return _two_trial_updates(self, self.weights.vector, grads, self.optimizer_state, step, self.trainer.clip_norm)
 
     def state(self) -> dict[str, Any]:
+        """Return the optimiser's state for a checkpoint."""
         return dict(self.optimizer_state)
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Set the optimiser's state to one returned by `state`."""
         device = self.weights.vector.device
         self.optimizer_state = {name: value.to(device) for name, value in state.items()}
 
 
 class StackUpdate:
-    """The updates of K lanes at once; what the trainer marks `PerLane` in its base class may differ between them.
+    """Optimiser step of K lanes together. Keys that `Trainer` marks `PerLane` may differ between them.
 
     Args:
-        updates: of the lanes, in the order of the rows of `weights`.
-        weights: (K, P).
+        updates: those of the lanes, in the order of the rows of `weights`.
+        weights: (K, P), changed in place by `step`.
     """
 
     def __init__(self, updates: Sequence[PureUpdate], weights: Tensor) -> None:
@@ -100,33 +114,38 @@ class StackUpdate:
 
     @torch.no_grad()
     def step(self, grads: Tensor, norms: Tensor, step: int) -> None:
-        """Clip the gradients (K, P), whose norms are (K,), and change the weights."""
+        """Clip the gradients (K, P) with norms (K,), and update the weights; updates count from 1."""
         clipped = clip_gradient(grads, norms.unsqueeze(1), self.clip_norm)
-        new, self.state = self.made(self.weights, clipped, self.state, step)
+        new, self.state = self.updated(self.weights, clipped, self.state, step)
         self.weights.copy_(new)
 
-    def made(self, weights: Tensor, grads: Tensor, state: State, step: int) -> tuple[Tensor, State]:
-        """Weights and the optimisers' states after an update, which is not kept."""
+    def updated(self, weights: Tensor, grads: Tensor, state: State, step: int) -> tuple[Tensor, State]:
+        """Return weights (K, P) and optimiser state after an update, without storing them."""
         return self.pure.update(weights, grads, state, step, lr=self.lr(step), weight_decay=self.weight_decay)
 
-    def rehearse(self, grads: Tensor, step: int) -> Tensor:
-        """(K, P): see `rehearsed`."""
-        return two_trial_updates(self, self.weights, grads, self.state, step, self.clip_norm)
+    def trial_update(self, grads: Tensor, step: int) -> Tensor:
+        """Return the weights (K, P) after two updates, with `grads` (K, P) and with half of them, not storing them."""
+        return _two_trial_updates(self, self.weights, grads, self.state, step, self.clip_norm)
 
     def lr(self, step: int) -> Tensor:
-        """(K, 1)."""
+        """Return the learning rates (K, 1) at an update, counted from 1."""
         factor = self.trainer.lr_factor(step)
         if factor != self.lr_factor:
             self.lr_factor, self._lr = factor, (self.base_lr * factor).to(self.weights)
         return self._lr
 
     def row(self, lane: int) -> dict[str, Any]:
-        """The optimiser's state of one lane."""
+        """Return a copy of one lane's optimiser state, each tensor (P,)."""
         return {name: value[lane].clone() for name, value in self.state.items()}
 
 
 class TorchUpdate:
-    """Through `optimizer(params)` of the trainer."""
+    """Optimiser step of one lane through the `torch.optim` optimiser of its trainer.
+
+    Args:
+        trainer: the trainer.
+        weights: the lane's weights.
+    """
 
     def __init__(self, trainer: Trainer, weights: FlatWeights) -> None:
         self.weights = weights
@@ -137,6 +156,7 @@ class TorchUpdate:
         self.lrs = [group["lr"] for group in self.optimizer.param_groups]
 
     def step(self, grads: Tensor, step: int) -> None:
+        """Update the weights with gradients (P,), already clipped; updates count from 1."""
         for p, part in zip(self.weights.params, grads.split(self.sizes), strict=True):
             p.grad = part.view(p.shape)
         if self.is_scheduled:
@@ -145,19 +165,22 @@ class TorchUpdate:
         self.optimizer.step()
 
     def lr(self, step: int) -> float:
+        """Return the learning rate of the first parameter group at an update, counted from 1."""
         if self.is_scheduled:
             return float(self.lrs[0] * self.trainer.lr_factor(step))
         return float(self.optimizer.param_groups[0]["lr"])
 
     def state(self) -> dict[str, Any]:
+        """Return a copy of the optimiser's `state_dict`, for a checkpoint."""
         state: dict[str, Any] = to_python_numbers(copy.deepcopy(self.optimizer.state_dict()))
         return state
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Set the optimiser's state to one returned by `state`."""
         self.optimizer.load_state_dict(copy.deepcopy(state))
 
 
 def make_update(trainer: Trainer, weights: FlatWeights) -> PureUpdate | TorchUpdate:
-    """The trainer's pure functions where it has them, else its optimiser."""
+    """Return the optimiser step of a lane: through the trainer's pure functions if it has them, else its optimiser."""
     is_pure = hasattr(trainer, "init") and hasattr(trainer, "update")
     return PureUpdate(trainer, weights) if is_pure else TorchUpdate(trainer, weights)

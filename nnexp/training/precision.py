@@ -1,4 +1,4 @@
-"""The precision in which a job computes."""
+"""Floating-point precision of a job: default dtype and autocast."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ DTYPES = {32: torch.float32, 64: torch.float64, "bf16": torch.float32}
 
 @contextmanager
 def precision_context(precision: int | str, device: torch.device) -> Iterator[None]:
-    """Real numbers that a model makes itself, such as one-hot tokens, have the precision of its weights; with bf16
-    the operations for which that is safe are computed in it, on weights of 32 bits.
+    """Set the default dtype to that of the weights inside the block, and autocast to bfloat16 for "bf16".
+
+    The default dtype applies to tensors that a model creates itself, such as one-hot tokens. With "bf16" the weights
+    have 32 bits.
+
+    Args:
+        precision: 32, 64 or "bf16".
+        device: device of the weights, for autocast.
     """
     before = torch.get_default_dtype()
     torch.set_default_dtype(DTYPES[precision])
     try:
-        # Without its cache, which would keep the weights of the chunk's first update.
+        # No cache: it would reuse the cast weights of the chunk's first update.
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False):
             yield
     finally:

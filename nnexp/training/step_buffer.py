@@ -1,4 +1,4 @@
-"""The numbers of a chunk of updates, kept on the device until its end."""
+"""Buffer losses and gradient norms of a chunk of updates on the device until the chunk ends."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from nnexp.rundir import Rows
 
 
 class StepBuffer:
-    """Numbers of some consecutive updates, on the device in two vectors made beforehand.
+    """Losses and gradient norms of consecutive updates, in two preallocated vectors on the device.
 
-    Single numbers kept from each update would stand between the freed pieces of its graph, and the heap would grow.
+    Scalars allocated at each update would fragment the heap: they outlive the graph that is freed around them.
 
     Args:
-        first: the first of these updates.
-        count: how many there can be.
-        like: a tensor of the device and precision of the numbers.
+        first: step of the first update.
+        count: capacity in updates.
+        like: a tensor with the device and dtype of the buffer.
     """
 
     def __init__(self, first: int, count: int, like: Tensor) -> None:
@@ -25,12 +25,17 @@ class StepBuffer:
         self.layer_norms: list[tuple[int, float, Tensor]] = []
 
     def add(self, loss: Tensor, norm: Tensor) -> None:
+        """Append the loss () and the gradient norm () of the next update."""
         self.losses[self.count].copy_(loss)
         self.norms[self.count].copy_(norm)
         self.count += 1
 
     def rows(self, layers: list[str]) -> Rows:
-        """The same as rows of metrics.csv, moved to the host at once."""
+        """Return the buffered updates as rows of metrics.csv, copied to the host in one transfer.
+
+        Args:
+            layers: names of the layers, in the order of `layer_norms`.
+        """
         names = [f"grad_norm/{layer}" for layer in layers]
         sparse = {
             step: {"lr": lr, **dict(zip(names, norms.tolist(), strict=True))} for step, lr, norms in self.layer_norms

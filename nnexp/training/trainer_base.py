@@ -1,6 +1,7 @@
-"""How a model is trained: the base of every trainer plugin.
+"""Base class and contract of trainer plugins.
 
-Imports no torch at run time, for it is read where jobs are composed. P weights of a model, K lanes of a stack.
+Does not import torch at run time, because configurations are composed without torch. Shapes: P weights of a model,
+K lanes of a stack.
 """
 
 from __future__ import annotations
@@ -20,10 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Trainer:
-    """How a model is trained: the base of every trainer plugin.
+    """Base class of trainer plugins: number of updates, batches, learning rate, clipping, early stopping.
 
-    A trainer gives `optimizer`. One that also gives `init` and `update`, as `PureTrainer` writes them out, is
-    trained through these: they are faster on small models, and can train many models as one.
+    A trainer defines `optimizer`. If it also defines `init` and `update` of `PureTrainer`, these are used instead: they
+    are faster on small models, and only they can train the lanes of a stack.
+
+        @trainer
+        @dataclass(kw_only=True)
+        class SGD(Trainer):
+            def optimizer(self, params):
+                return torch.optim.SGD(params, lr=self.lr, weight_decay=self.weight_decay)
 
     Args:
         max_steps: number of updates; 0 evaluates the untrained model.
@@ -32,9 +39,9 @@ class Trainer:
         weight_decay: L2 penalty, added to the gradient as `weight_decay * weight`.
         clip_norm: largest norm of the whole gradient; null does not clip.
         eval_every: updates between evaluations on the validation split.
-        patience: evaluations without a lower validation loss after which training ends; null trains to max_steps.
-        warmup_steps: updates over which the learning rate rises to lr, in equal steps.
-        schedule: constant keeps it there, cosine lets it fall to almost zero at max_steps.
+        patience: stop after this many evaluations without a lower validation loss; null trains to max_steps.
+        warmup_steps: updates over which the learning rate rises linearly to lr.
+        schedule: after warm-up, constant keeps the learning rate, cosine decays it to almost zero at max_steps.
     """
 
     max_steps: Annotated[int, Range(min=0)] = 4000
@@ -48,23 +55,23 @@ class Trainer:
     schedule: Literal["constant", "cosine"] = "constant"
 
     def lr_factor(self, step: int) -> float:
-        """Return the factor of lr at an update, counted from 1; override it for another schedule."""
+        """Return the factor that multiplies lr at update `step`, counted from 1; override it for another schedule."""
         return lr_factor(step, schedule=self.schedule, warmup_steps=self.warmup_steps, max_steps=self.max_steps)
 
     def optimizer(self, params: Iterable[Tensor]) -> torch.optim.Optimizer:
-        """The same update as an optimiser of torch."""
+        """Return a `torch.optim` optimiser that makes the same updates as `update`.
+
+        Args:
+            params: the model's trainable parameters.
+        """
         raise TypeError(f"{type(self).__name__} must define optimizer(params)")
 
 
 class PureTrainer(Protocol):
-    """The update as pure functions of tensors.
-
-    weights and grads are (P,) for one model or (K, P) for K lanes; lr and weight_decay are then numbers or
-    tensors (K, 1). `step` counts updates from 1. Nothing is changed in place.
-    """
+    """The optimiser step as pure functions of tensors, for one model (P,) or for K lanes (K, P)."""
 
     def init(self, weights: Tensor) -> dict[str, Tensor]:
-        """The optimiser's state before the first update."""
+        """Return the optimiser's state before the first update, each tensor of the shape of `weights` (P,)."""
 
     def update(
         self,
@@ -76,4 +83,13 @@ class PureTrainer(Protocol):
         lr: float | Tensor,
         weight_decay: float | Tensor,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Weights and state after one update."""
+        """Return weights and optimiser state after one update, without changing the arguments.
+
+        Args:
+            weights: (P,), or (K, P).
+            grads: of the shape of `weights`, already clipped.
+            state: as returned by `init` or the last `update`.
+            step: the update, counted from 1.
+            lr: learning rate; a tensor (K, 1) for K lanes.
+            weight_decay: L2 penalty; a tensor (K, 1) for K lanes, or 0.
+        """

@@ -71,5 +71,5 @@ def test_all_that_did_not_finish_is_told_in_one_table(registry, tmp_path) -> Non
         assert "trainer.batch_size=999" in line
         assert line.endswith(shortest_path(item.run.path / "error.txt"))
     assert failures(begun[1:2]) == []
-    begun[1].lost = "it was lost,\nand that is all"
+    begun[1].failure = "it was lost,\nand that is all"
     assert "left out        it was lost, and that is all" in failures(begun[1:2])[1]

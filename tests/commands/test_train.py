@@ -64,12 +64,12 @@ WRONG = [
     (["model=lstm", "plugins"], "a verb comes first"),
     (["--help", "model=lstmm"], "Did you mean 'lstm'?"),
     (["--help", "lstm"], "such as model=lstm"),
-    (["runs=''"], "runs='': runs cannot lie there: a folder has a name"),
-    ([f"runs={'x' * 300}"], "a name has at most 255 bytes"),
-    ([f"runs=a/{'x' * 300}/b"], "a name has at most 255 bytes"),
-    (["runs='a\0b'"], "runs cannot lie there"),
-    ([f"runs={sys.executable}"], "runs cannot lie there: "),
-    ([f"runs={sys.executable}/x"], "runs cannot lie there: "),
+    (["runs=''"], "runs='': not a usable folder: the path is empty"),
+    ([f"runs={'x' * 300}"], "a file name has at most 255 bytes"),
+    ([f"runs=a/{'x' * 300}/b"], "a file name has at most 255 bytes"),
+    (["runs='a\0b'"], "not a usable folder"),
+    ([f"runs={sys.executable}"], "not a usable folder: "),
+    ([f"runs={sys.executable}/x"], "not a usable folder: "),
 ]
 GOOD = {
     "help": ["--help"],

@@ -147,7 +147,7 @@ def test_only_classes_have_an_accuracy(target, names):
 
 @pytest.mark.parametrize("rows_at_once", [3, 23, 4096])
 def test_evaluation_in_parts_is_the_mean_over_all_rows(monkeypatch, rows_at_once):
-    monkeypatch.setattr("nnexp.data.metrics.MOST_AT_ONCE", rows_at_once)
+    monkeypatch.setattr("nnexp.data.metrics.MAX_PREDICTIONS", rows_at_once)
     module, x, y = torch.nn.Linear(3, 4), torch.randn(ROWS, 3), torch.randint(4, (ROWS,))
     result = evaluate(module, (x, y), CLASSES)
     output = module(x)
@@ -167,8 +167,8 @@ X = torch.zeros(4, 3)
         ((X, [0, 1, 0, 1]), "must be a tuple"),
         ((X, torch.tensor([0])), "must be a tuple"),
         ((X[:0], torch.zeros(0, dtype=torch.long)), "must be a tuple"),
-        ((X[:, :2], torch.tensor([0, 1, 0, 1])), r"inputs of shape \(2,\), its spec says \(3,\)"),
-        ((X, torch.tensor([0, 1, 2, 1])), "labels of torch.int64 from 0 to 2; needed are whole numbers from 0 to 1"),
+        ((X[:, :2], torch.tensor([0, 1, 0, 1])), r"inputs of shape \(2,\), its spec has shape \(3,\)"),
+        ((X, torch.tensor([0, 1, 2, 1])), "labels of torch.int64 from 0 to 2; its spec requires integers from 0 to 1"),
         ((X, torch.tensor([0, -1, 0, 1])), "from -1 to 1"),
         ((X, torch.tensor([0.0, 1.0, 0.0, 1.0])), "labels of torch.float32"),
     ],
@@ -180,5 +180,5 @@ def test_a_split_that_is_not_what_its_spec_says_is_refused_with_the_reason(split
 
 @pytest.mark.parametrize("output", [torch.zeros(4, 7), torch.zeros(4), torch.zeros(4, 1), torch.zeros(4, 2, 1), (1, 2)])
 def test_an_output_of_another_shape_is_refused_with_both(output):
-    with pytest.raises(NnexpError, match=r"the model gave a .*, its data need .*\(4, 2\)"):
+    with pytest.raises(NnexpError, match=r"the model returned .*; the data require .*\(4, 2\)"):
         check_output(output, torch.zeros(4, dtype=torch.long), SPEC)

@@ -100,5 +100,7 @@ def test_windows_stay_views_when_they_are_moved(given, asked):
 def test_windows_with_a_wrong_label_anywhere_are_refused(monkeypatch):
     monkeypatch.setattr(data, "BLOCK_BYTES", 30)
     tokens = DataSpec(kind="tokens", shape=(10,), vocab=100, outputs=98, per_step=True)
-    with pytest.raises(NnexpError, match=r"labels of torch\.uint8 from 5 to 98; needed are whole numbers from 0 to 97"):
+    with pytest.raises(
+        NnexpError, match=r"labels of torch\.uint8 from 5 to 98; its spec requires integers from 0 to 97"
+    ):
         check_split("train", (_windows(torch.uint8)[:-1], _windows(torch.uint8)[1:]), tokens)

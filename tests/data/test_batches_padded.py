@@ -74,7 +74,7 @@ class _Padded(torch.nn.Module):
 
 @pytest.mark.parametrize("rows_at_once", [1, 2, 4096])
 def test_evaluation_is_the_mean_over_all_valid_positions_however_they_are_spread(monkeypatch, rows_at_once):
-    monkeypatch.setattr("nnexp.data.metrics.MOST_AT_ONCE", rows_at_once)
+    monkeypatch.setattr("nnexp.data.metrics.MAX_PREDICTIONS", rows_at_once)
     x, y, module = torch.randn(3, 6, 2), torch.randint(4, (3, 6)), _Padded()
     result = evaluate(module, (x, y, LENGTHS), PER_STEP)
     output = module(x)

@@ -25,7 +25,7 @@ def test_what_no_job_needs_is_forgotten(make_lane) -> None:
     datasets = DatasetCache()
     first = make_lane("dataset=moons", datasets=datasets)
     make_lane("dataset=xor", datasets=datasets)
-    datasets.keep([first.job])
+    datasets.retain([first.job])
     assert make_lane("dataset=moons", datasets=datasets).dataset is first.dataset
-    datasets.keep([])
+    datasets.retain([])
     assert make_lane("dataset=moons", datasets=datasets).dataset is not first.dataset

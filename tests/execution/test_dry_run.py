@@ -11,7 +11,7 @@ from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.dry_run import dry_run_report, makespan
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.plan_runner import run_plan
-from nnexp.rundir.planned_run import make_runs
+from nnexp.rundir.planned_run import create_missing_runs
 
 SHORT = ["dataset=moons", "model=mlp", "trainer.max_steps=20"]
 
@@ -35,7 +35,7 @@ def states(text: str) -> list[str]:
 def test_each_job_is_listed_with_what_becomes_of_it(registry, cohorts) -> None:
     run_plan(cohorts("trainer.batch_size=32,9999"), registry, StopRequest(), quiet=True)
     (resumed,), _ = other = cohorts("trainer.batch_size=16,8")
-    make_runs(resumed_and := [item for cohort in other for item in cohort])
+    create_missing_runs(resumed_and := [item for cohort in other for item in cohort])
     resumed.run.write(status="interrupted", steps=7)
     resumed_and[1].run.write(status="running")
     resumed_and[1].run.lock()

@@ -9,7 +9,7 @@ import pytest
 from nnexp.base.errors import ConfigError
 from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.plan import plan_cohorts
-from nnexp.rundir.planned_run import make_runs
+from nnexp.rundir.planned_run import create_missing_runs
 
 
 def test_planning_writes_nothing_and_keeps_the_order(registry, tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_the_runs_of_a_cohort_are_made_at_once_and_those_that_are_there_are_kept
     jobs = compose_jobs([f"runs='{tmp_path / 'runs'}'", "seed=0,1,2"], registry, multirun=True)
     (cohort,) = plan_cohorts(jobs, registry)
     there = cohort[1].run
-    make_runs(cohort)
+    create_missing_runs(cohort)
     assert cohort[1].found is there
     assert [planned.run.read()["fingerprint"] for planned in cohort] == [planned.fingerprint for planned in cohort]
     assert len({planned.run.path for planned in cohort}) == 3
@@ -49,9 +49,7 @@ def test_where_no_run_can_be_made_nothing_is_trained_and_nothing_is_left(
     Path("half", "default").touch()
     before = sorted(tmp_path.rglob("*"))
     for runs in ("file", "file/x", "link", "link/x", "half", "a/" * 2000 + "b"):
-        with pytest.raises(
-            ConfigError, match=r"runs cannot lie there: .*Name a folder that you can write to"
-        ) as caught:
+        with pytest.raises(ConfigError, match=r"not a usable folder: .*Name a folder that you can write to") as caught:
             plan_cohorts([make_job(f"runs={runs}")], registry)
         assert str(caught.value).startswith(f"runs='{runs[:100]}")
         assert "\n" not in str(caught.value)
@@ -69,7 +67,7 @@ def test_a_folder_that_cannot_be_written_is_refused_unless_all_in_it_is_finished
     monkeypatch.setattr("nnexp.rundir.writable.tempfile.TemporaryFile", refuse)
     command = ["dataset=moons", f"runs='{tmp_path / 'runs'}'"]
     assert plan_cohorts(compose_jobs([*command, "trainer.max_steps=2"], registry), registry)[0][0].is_done
-    with pytest.raises(ConfigError, match="runs cannot lie there: Permission denied"):
+    with pytest.raises(ConfigError, match="not a usable folder: Permission denied"):
         plan_cohorts(compose_jobs([*command, "trainer.max_steps=3"], registry), registry)
 
 

@@ -144,7 +144,7 @@ def test_a_rerun_lies_beside_the_old_run(sweep, tmp_path: Path) -> None:
 def test_code_that_changes_while_a_sweep_runs_trains_nothing(sweep, faulty, monkeypatch, capsys) -> None:
     path = faulty.get("model", "faulty").path
     changed = path.read_text().replace("scale", "size")
-    monkeypatch.setattr("nnexp.execution.plan_runner.make_runs", lambda cohort: path.write_text(changed))
+    monkeypatch.setattr("nnexp.execution.plan_runner.create_missing_runs", lambda cohort: path.write_text(changed))
     planned = sweep(faults="0,7")
     assert [item.status for item in planned] == ["new", "new"]
     assert "its code has changed since the command was given" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from nnexp.execution.cost_model import CostModel, cost_kind, guess_seconds
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.task import Task
 from nnexp.execution.task_queue import TaskQueue
-from nnexp.rundir.planned_run import make_runs
+from nnexp.rundir.planned_run import create_missing_runs
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_run_is_tried_again_as_often_as_is_allowed(cohorts) -> None:
 def test_runs_that_another_process_has_are_looked_at_until_they_end_or_are_let_go(cohorts) -> None:
     (cohort,) = made = cohorts("seed=0,1,2,3")
     planned = schedule(made, 1)
-    make_runs(cohort)
+    create_missing_runs(cohort)
     order(planned)
     for item in cohort:
         item.run.lock()

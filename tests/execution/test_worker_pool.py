@@ -18,7 +18,7 @@ from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.task import Task
 from nnexp.execution.worker_pool import WorkerExecutor, describe_exit, process_exists
-from nnexp.rundir.planned_run import make_runs
+from nnexp.rundir.planned_run import create_missing_runs
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def tasks(faulty, tmp_path: Path):
         command += [f"trainer.max_steps={steps}", f"runs='{tmp_path / 'runs'}'"]
         cohorts = plan_cohorts(compose_jobs(command, faulty, multirun=True), faulty)
         for cohort in cohorts:
-            make_runs(cohort)
+            create_missing_runs(cohort)
         return [Task(cohort) for cohort in cohorts]
 
     return make

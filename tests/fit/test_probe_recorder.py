@@ -181,7 +181,7 @@ def test_a_finished_run_stays_finished_where_looking_into_it_ends_the_process(
     after = launched("probe=deadly", "probe.deadly.is_broken=true")
     assert [run.status for run in after] == ["finished", "finished"]
     assert [(run.path / "model.pt").read_bytes() for run in after] == before
-    assert all("could not be looked into again" in run.read()["notes"][0] for run in after)
+    assert all("probes could not be run on the finished run" in run.read()["notes"][0] for run in after)
 
 
 def test_what_an_interrupted_run_was_told_of_its_probes_and_their_last_numbers_are_kept(train, counts) -> None:

@@ -69,7 +69,7 @@ def test_every_probe_says_what_it_sees_or_nothing_and_leaves_the_lane_as_it_was(
     with undrawn():
         lane, before, sights = looked(pair, 2)
     assert digest([lane.state(), lane.splits]) == before
-    assert [sight.told() for sight in sights if sight.error] == []
+    assert [sight.message() for sight in sights if sight.error] == []
     assert [sight.choice.name for sight in sights] == PROBES
     for sight in sights:
         record = Figures(tmp_path).save(sight, "test")
@@ -83,10 +83,12 @@ def test_what_is_seen_is_the_same_when_it_is_looked_at_again(pair) -> None:
     first, again = (looked(pair, 1)[2] for _ in range(2))
     for one, other in zip(first, again, strict=True):
         assert one.numbers == other.numbers
-        assert (one.seen is None) == (other.seen is None)
-        if one.seen is not None:
-            assert dict(one.seen.scalars) == pytest.approx(dict(other.seen.scalars), rel=0, abs=0, nan_ok=True)
-            assert dict(one.seen.texts) == dict(other.seen.texts)
+        assert (one.observation is None) == (other.observation is None)
+        if one.observation is not None:
+            assert dict(one.observation.scalars) == pytest.approx(
+                dict(other.observation.scalars), rel=0, abs=0, nan_ok=True
+            )
+            assert dict(one.observation.texts) == dict(other.observation.texts)
 
 
 @pytest.mark.drawn
@@ -96,7 +98,7 @@ def test_every_picture_is_labelled_and_can_be_read_and_is_the_same_from_the_numb
 ) -> None:
     for sight in looked(pair, 1)[2]:
         Figures(tmp_path).save(sight, "test")
-        for name, picture in sight.seen.pictures.items() if sight.seen else ():
+        for name, picture in sight.observation.pictures.items() if sight.observation else ():
             stem = Figures(tmp_path).folder / f"{sight.choice.name}-{name.replace('/', '_')}-0000001"
             content = json.loads(stem.with_suffix(".json").read_text())
             assert content["title"] == picture.title

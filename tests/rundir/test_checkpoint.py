@@ -13,12 +13,12 @@ from nnexp.base.errors import RecordError
 from nnexp.rundir.checkpoint import (
     LAST,
     PREVIOUS,
-    checkpoints,
     digest,
     load_checkpoint,
     save_checkpoint,
     save_tensors,
     to_python_numbers,
+    whole_checkpoints,
 )
 
 
@@ -72,7 +72,7 @@ class Evil:
 def test_a_hostile_file_executes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write) -> None:
     monkeypatch.chdir(tmp_path)
     write({"fingerprint": "f", "checksum": "", "state": Evil()}, tmp_path / LAST)
-    assert list(checkpoints(tmp_path, "f")) == []
+    assert list(whole_checkpoints(tmp_path, "f")) == []
     assert not (tmp_path / "executed").exists()
 
 
@@ -80,14 +80,14 @@ def test_the_two_newest_are_kept_and_the_older_serves_when_the_newer_is_damaged(
     for step in (1, 2, 3):
         save_checkpoint(tmp_path, content(step))
     assert sorted(p.name for p in tmp_path.iterdir()) == [LAST, PREVIOUS]
-    assert next(checkpoints(tmp_path, "f"))["step"] == 3
+    assert next(whole_checkpoints(tmp_path, "f"))["step"] == 3
     (tmp_path / LAST).write_bytes(b"half a file")
-    assert next(checkpoints(tmp_path, "f"))["step"] == 2
+    assert next(whole_checkpoints(tmp_path, "f"))["step"] == 2
 
 
 def test_a_checkpoint_of_another_job_is_not_taken(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, content(1, fingerprint="other"))
-    assert list(checkpoints(tmp_path, "f")) == []
+    assert list(whole_checkpoints(tmp_path, "f")) == []
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
@@ -108,13 +108,13 @@ def test_a_damaged_newest_checkpoint_never_takes_the_place_of_the_one_before(tmp
     for step in (1, 2):
         save_checkpoint(tmp_path, content(step))
     (tmp_path / LAST).write_bytes(b"half a file")
-    assert [c["step"] for c in checkpoints(tmp_path, "f")] == [1]
+    assert [c["step"] for c in whole_checkpoints(tmp_path, "f")] == [1]
     save_checkpoint(tmp_path, content(3))
-    assert [c["step"] for c in checkpoints(tmp_path, "f")] == [3, 1]
+    assert [c["step"] for c in whole_checkpoints(tmp_path, "f")] == [3, 1]
 
 
 @pytest.mark.parametrize("left", [(f"{LAST}.new",), (f"{LAST}.new", PREVIOUS), (f"{LAST}.new", LAST), (PREVIOUS,)])
 def test_a_kill_between_the_renames_leaves_a_whole_checkpoint(tmp_path: Path, left: tuple[str, ...]) -> None:
     for step, name in zip((3, 2), left, strict=False):
         save_tensors(tmp_path / name, content(step))
-    assert next(checkpoints(tmp_path, "f"))["step"] == 3
+    assert next(whole_checkpoints(tmp_path, "f"))["step"] == 3

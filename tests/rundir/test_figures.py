@@ -68,10 +68,10 @@ def test_what_was_seen_after_a_step_is_forgotten_and_nothing_else(tmp_path: Path
     for step in (0, 10, 20_000_000):
         figures.save(sight(step, pictures("one"), ("one",)), "me")
     (figures.folder / "mine-20.txt").write_text("mine")
-    figures.cut(10)
+    figures.remove_after(10)
     assert [record["step"] for record in figures.records()] == [0, 10]
     assert len([*figures.folder.iterdir()]) == 9
-    figures.cut(-1)
+    figures.remove_after(-1)
     assert [path.name for path in figures.folder.iterdir()] == ["mine-20.txt"]
 
 
@@ -110,7 +110,7 @@ def test_a_picture_is_never_read_from_outside(tmp_path: Path) -> None:
 def test_figures_that_are_a_link_are_not_written(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "figures").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(NnexpError, match="is a link"):
+    with pytest.raises(NnexpError, match="is a symbolic link"):
         Figures(tmp_path).save(sight(3, Observation()), "me")
 
 
@@ -128,7 +128,7 @@ def test_of_figures_that_are_a_link_nothing_is_read_or_removed(tmp_path: Path) -
     own = tmp_path / "elsewhere" / "holiday-20240801.png"
     own.write_bytes(b"mine")
     (tmp_path / "figures").symlink_to(tmp_path / "elsewhere")
-    Figures(tmp_path).cut(0)
+    Figures(tmp_path).remove_after(0)
     assert own.read_bytes() == b"mine"
     assert [*Figures(tmp_path).records()] == []
     assert Figures(tmp_path).content("holiday-20240801", "png") is None
@@ -142,5 +142,5 @@ def test_what_is_no_file_of_ours_is_not_read(tmp_path: Path) -> None:
     with (figures.folder / "eye-0000006.json").open("wb") as file:
         file.truncate(1 << 40)
     assert [record["step"] for record in figures.records()] == [3]
-    figures.cut(0)
+    figures.remove_after(0)
     assert (figures.folder / "eye-0000005.json").is_dir()

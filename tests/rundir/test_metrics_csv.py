@@ -59,9 +59,9 @@ def test_a_cut_forgets_what_came_after_and_goes_on_from_there(tmp_path: Path) ->
     metrics.append(step(1))
     size, digest = metrics.flush()
     metrics.append(step(2, 1.0))
-    assert metrics.holds(size, digest)
-    assert not metrics.holds(size - 1, digest)
-    metrics.cut(size)
+    assert metrics.starts_with(size, digest)
+    assert not metrics.starts_with(size - 1, digest)
+    metrics.truncate(size)
     assert metrics.flush() == (size, digest)
     metrics.append(step(3, 2.0))
     metrics.flush()
@@ -81,7 +81,7 @@ def test_opening_again_appends_and_writes_no_second_head(tmp_path: Path) -> None
 
 def test_the_first_rows_keep_their_columns_and_a_row_has_all_of_its_own() -> None:
     rows = Rows(4, [1.0, 2.0, 3.0], [4.0, 5.0, 6.0], {4: {"lr": 0.1}, 6: {"lr": 0.2}})
-    assert rows.cut(2) == Rows(4, [1.0, 2.0], [4.0, 5.0], {4: {"lr": 0.1}})
+    assert rows.head(2) == Rows(4, [1.0, 2.0], [4.0, 5.0], {4: {"lr": 0.1}})
     assert rows.row(6) == {"train/loss": 3.0, "grad_norm": 6.0, "lr": 0.2}
     assert rows.row(5) == {"train/loss": 2.0, "grad_norm": 5.0}
     assert (len(rows), rows.last_step) == (3, 6)
@@ -109,7 +109,7 @@ def test_what_is_added_to_the_last_row_stays_there() -> None:
     ],
 )
 def test_the_first_row_that_is_not_finite_is_found(losses: list[float], norms: list[float], index: int | None) -> None:
-    assert Rows(1, losses, norms).first_bad() == index
+    assert Rows(1, losses, norms).first_nonfinite() == index
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nnexp.base.console import print_err
-from nnexp.rundir.output_log import capture_output, output_goes_to
+from nnexp.rundir.output_log import capture_output, log_output_to
 from nnexp.rundir.run import Run
 
 
@@ -29,9 +29,9 @@ def logs(runs: list[Run]) -> list[str]:
 def test_a_print_is_in_the_log_of_each_run_whose_turn_it_is(runs, capsys) -> None:
     with capture_output(echo=False):
         print("nobody's")
-        with output_goes_to(runs):
+        with log_output_to(runs):
             print("both")
-            with output_goes_to(runs[:1]):
+            with log_output_to(runs[:1]):
                 print("one", file=sys.stderr)
                 print_err("a word of the harness")
     print("after")
@@ -42,7 +42,7 @@ def test_a_print_is_in_the_log_of_each_run_whose_turn_it_is(runs, capsys) -> Non
 
 
 def test_with_an_echo_it_is_on_the_terminal_too(runs, capsys) -> None:
-    with capture_output(echo=True), output_goes_to(runs):
+    with capture_output(echo=True), log_output_to(runs):
         print("both")
         assert not sys.stdout.isatty()
         sys.stdout.flush()
@@ -51,10 +51,10 @@ def test_with_an_echo_it_is_on_the_terminal_too(runs, capsys) -> None:
 
 
 def test_what_is_printed_in_pieces_and_in_bytes_is_whole(runs) -> None:
-    with capture_output(echo=False), output_goes_to(runs):
+    with capture_output(echo=False), log_output_to(runs):
         print("a", end="")
         print("b", end="")
-        with output_goes_to(runs[:1]):
+        with log_output_to(runs[:1]):
             sys.stdout.buffer.write(b"bytes")
         for _ in range(3000):
             print(".", end="")
@@ -63,7 +63,7 @@ def test_what_is_printed_in_pieces_and_in_bytes_is_whole(runs) -> None:
 
 def test_a_log_that_cannot_be_written_stops_nothing(runs) -> None:
     (runs[0].path / "log.txt").symlink_to(runs[1].path / "elsewhere")
-    with capture_output(echo=False), output_goes_to(runs):
+    with capture_output(echo=False), log_output_to(runs):
         print("x")
     assert not (runs[1].path / "elsewhere").exists()
     assert logs(runs)[1] == "x\n"

@@ -9,7 +9,7 @@ import pytest
 
 from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.plan import plan_cohorts
-from nnexp.rundir.planned_run import make_runs
+from nnexp.rundir.planned_run import create_missing_runs
 from nnexp.rundir.results_csv import ResultsCsv
 
 
@@ -37,7 +37,7 @@ def test_every_job_has_a_row_with_its_configuration_and_its_end(planned) -> None
     assert column(results, "model") == ["lstm", "lstm", "mlp", "mlp"]
     assert column(results, "model.forget_bias") == ["1.0", "1.0", "", ""]
     assert column(results, "dataset.pattern") == ["1_0"] * 4
-    make_runs(planned)
+    create_missing_runs(planned)
     planned[1].run.write(status="finished", steps=7, metrics={"val/loss": 0.25})
     planned[2].run.write(status="diverged", metrics={"val/accuracy": None})
     results.update(planned[1:3])
@@ -50,7 +50,7 @@ def test_every_job_has_a_row_with_its_configuration_and_its_end(planned) -> None
 def test_what_another_process_has_written_is_seen(planned) -> None:
     one, other = ResultsCsv(planned), ResultsCsv(planned)
     one.update([])
-    make_runs(planned)
+    create_missing_runs(planned)
     planned[0].run.write(status="finished")
     one.update(planned[:1])
     planned[1].run.write(status="failed", error={"type": "E", "message": "a reason"})

@@ -15,7 +15,7 @@ from nnexp.base.errors import RecordError
 from nnexp.rundir import provenance
 from nnexp.rundir import run as record
 from nnexp.rundir.create import create_run
-from nnexp.rundir.run import Run, most_locks
+from nnexp.rundir.run import Run, max_locks
 
 
 @pytest.fixture
@@ -120,10 +120,10 @@ def test_as_many_directories_are_locked_at_once_as_files_may_be_open(monkeypatch
     limits = [200, 300]
     monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limits))
     monkeypatch.setattr(resource, "setrlimit", lambda _, wanted: limits.__setitem__(0, wanted[0]))
-    assert most_locks() == 300 - 128
+    assert max_locks() == 300 - 128
     assert limits == [300, 300]
     limits[:] = [100, 100]
-    assert most_locks() == 1
+    assert max_locks() == 1
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_as_many_directories_are_locked_at_once_as_files_may_be_open(monkeypatch
 def test_facts_that_are_not_sound_are_refused_by_name(run, facts: dict[str, object]) -> None:
     content = json.loads((run.path / "run.json").read_text()) | facts
     (run.path / "run.json").write_text(json.dumps(content))
-    with pytest.raises(RecordError, match=f"run.json has no sound '{next(iter(facts))}'"):
+    with pytest.raises(RecordError, match=f"run.json has no valid '{next(iter(facts))}'"):
         run.read()
 
 

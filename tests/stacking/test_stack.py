@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from nnexp.data.dataset_cache import DatasetCache
-from nnexp.nn.kernels.op import only_plain
+from nnexp.nn.kernels.op import without_compiled_kernels
 from nnexp.registry.discovery import discover
 from nnexp.stacking.stack import Stack
 from nnexp.training.lane import Lane
@@ -137,7 +137,7 @@ def test_of_many_lanes_each_is_the_same_to_the_last_bit(make_stack, model: str) 
 def test_torch_and_compiled_kernels_agree(make_stack, model: str) -> None:
     overrides = [*small("pattern", model), "precision=64"]
     compiled = make_stack(overrides, [0, 1])
-    with only_plain():
+    with without_compiled_kernels():
         plain = make_stack(overrides, [0, 1])
         assert not plain.is_compiled
         rows = plain.advance(100)[plain.lanes[1]].losses

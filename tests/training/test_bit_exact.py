@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from nnexp.training.bit_exact import EXACT, VECTORS, row_multiple
+from nnexp.training.bit_exact import EXACT, VECTOR_BYTES, row_multiple
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_exact_operations_round_the_same_at_every_place() -> None:
         function = getattr(torch, name)
         arguments = [x.abs()] if name in ("sqrt", "abs", "neg", "relu") else [x, x.flip(0)]
         whole = function(*arguments)
-        for start in range(1, VECTORS):
+        for start in range(1, VECTOR_BYTES):
             assert torch.equal(function(*(a[start : start + 7] for a in arguments)), whole[start : start + 7])
 
 

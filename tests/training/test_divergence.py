@@ -97,7 +97,7 @@ def test_the_model_itself_is_called_the_output():
 
 def test_a_loss_that_alone_is_not_finite_is_told_from_outputs():
     text = _explain(*_net(), lambda output: (output * 0).sum().log())
-    assert text == "Every layer's output is finite; the loss of them is not."
+    assert text == "The output of every layer is finite; the loss is not."
 
 
 def test_the_first_bad_gradient_on_the_way_back_is_named():
@@ -116,7 +116,7 @@ def test_a_norm_that_alone_overflows_is_told_from_gradients():
     assert grads.isfinite().all()
     assert torch.linalg.vector_norm(grads) == torch.inf
     text = _explain(net, weights, lambda output: 7e37 * output.sum())
-    assert text == "Every layer's gradient is finite; their common norm is not."
+    assert text == "The gradient of every layer is finite; the norm over all layers is not."
 
 
 @pytest.mark.parametrize("function", [lambda x: x, lambda x: x / 0], ids=["finite", "infinite"])

@@ -97,7 +97,7 @@ def _at(lane, step: int):
 def test_rows_go_up_to_the_bad_step_and_all_before_it_are_finite(lane_of, how, chunk):
     rows, error = _diverge(lane_of(f"model.how={how}"), chunk)
     assert (len(rows), error.rows.last_step) == (20, 20)
-    assert rows.cut(19) == lane_of(f"model.how={how}").advance(19)
+    assert rows.head(19) == lane_of(f"model.how={how}").advance(19)
     finite = [math.isfinite(loss) and math.isfinite(norm) for loss, norm in zip(rows.losses, rows.norms, strict=True)]
     assert finite == [True] * 19 + [False]
 
@@ -169,7 +169,7 @@ def test_global_generators_are_left_as_they_were(lane_of, undrawn, how):
 
 def test_a_stop_that_comes_late_still_leaves_the_weights_from_before_the_bad_update(lane_of):
     asked = itertools.count(1)
-    lane = lane_of(stopped=lambda: next(asked) > 55)
+    lane = lane_of(should_stop=lambda: next(asked) > 55)
     _diverge(lane, 50)
     assert lane.step == 19
     assert torch.equal(lane.weights.vector, _at(lane_of(), 19).weights.vector)

@@ -121,12 +121,12 @@ def test_no_steps_train_nothing(make_lane):
 def test_a_stop_pauses_between_updates_and_training_goes_on_bit_for_bit(make_lane, after):
     whole, paused = make_lane(*MOONS), make_lane(*MOONS)
     asked = itertools.count()
-    paused.stopped = lambda: next(asked) == after
+    paused.should_stop = lambda: next(asked) == after
     rows = paused.advance(40)
     assert (len(rows), paused.step) == (after, after)
     rest, expected = paused.advance(40), whole.advance(40)
     assert rest.first == after + 1
-    assert rows == expected.cut(after)
+    assert rows == expected.head(after)
     assert (rows.losses + rest.losses, rows.norms + rest.norms) == (expected.losses, expected.norms)
     assert rows.sparse | rest.sparse == expected.sparse
     assert torch.equal(paused.weights.vector, whole.weights.vector)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nnexp.nn import Unavailable, find_compiler
+from nnexp.nn import KernelsUnavailable, find_compiler
 
 JOBS = 64  # of a sweep that the bars are for
 LIGHTNING = 3.0  # a sweep beats Lightning by so many times what it must beat bare loops by
@@ -65,5 +65,5 @@ def compiler() -> str | None:
     """The C++ compiler that kernels are built with here, if there is one."""
     try:
         return find_compiler()[0]
-    except Unavailable:
+    except KernelsUnavailable:
         return None

@@ -14,7 +14,7 @@ from nnexp.commands.bench.report import Measurement
 from nnexp.config import Composer, compose_jobs
 from nnexp.execution import plan_cohorts
 from nnexp.registry import Registry, discover
-from nnexp.rundir import Cohort, make_runs
+from nnexp.rundir import Cohort, create_missing_runs
 
 MODELS = ("rnn", "lstm", "gru", "mlp")
 SEEDS = 10
@@ -34,7 +34,7 @@ def planning(num_jobs: int, num_composed: int) -> Iterator[Measurement]:
         command = [*overrides, f"runs='{folder}'"]
         new, cohorts = planned(command)
         for cohort in cohorts:
-            make_runs(cohort)
+            create_missing_runs(cohort)
             for item in cohort:
                 item.run.write(status="finished", steps=1)
         again, cohorts = planned(command)

@@ -1,12 +1,12 @@
-"""What many lanes do at once in one operation: in C++ where there is a compiler, else in operations of torch."""
+"""Kernels that compute many lanes in one operation: in C++ if there is a compiler, else in torch operations."""
 
 from nnexp.nn.kernels.attention import attention as attention
 from nnexp.nn.kernels.build import library
 from nnexp.nn.kernels.op import is_compiled as is_compiled
-from nnexp.nn.kernels.op import only_plain as only_plain
 from nnexp.nn.kernels.op import recurrent as recurrent
+from nnexp.nn.kernels.op import without_compiled_kernels as without_compiled_kernels
 
 
-def why_not() -> str:
-    """Why there is no C++ kernel on this machine, or nothing. The first call compiles it, in a few seconds."""
+def unavailable_reason() -> str:
+    """Return why there are no C++ kernels on this machine, or "". The first call compiles them, in a few seconds."""
     return library()[1]

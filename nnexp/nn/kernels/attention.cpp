@@ -1,9 +1,9 @@
-// Attention of many lanes, rows and heads, one after the other, each in the caches.
+// Attention for many lanes, rows and heads, one after the other, so that the data of each stays in the caches.
 //
-// B rows, N positions, E numbers at each, D = E / heads. Rows are taken in blocks of ROWS, and every array of a block has
-// the rows as its last axis, so that any N and D fill whole vectors. On the way back the weights of a query are made
-// anew, which costs less than to keep them. Nothing depends on other lanes, on their number or on where memory is
-// aligned.
+// B rows, N positions, embedding size E, D = E / heads. Rows are processed in blocks of ROWS, and every array of a
+// block has the rows as its last axis, so that any N and D fill whole vectors. The backward pass recomputes the
+// attention weights of a query, which costs less than storing them. Results do not depend on other lanes, their number
+// or the alignment of memory.
 
 #include <cmath>
 #include <type_traits>
@@ -20,7 +20,7 @@ extern "C" struct Problem {
     void *mixed, *dqkv;      // (K, B, N, E), (K, B, N, 3E)
 };
 
-// One of the vectors that hold a number of all rows: `size` numbers of each position, `gap` from one to the next.
+// View of one vector of a block's rows: `size` numbers at each position, `gap` numbers from one position to the next.
 template <class T> struct Part {
     Vec<T>* first;
     long gap, size;
@@ -93,7 +93,7 @@ template <class T> struct Lanes {
         for (long row = 0; row < p.lanes * B; row += in_block(row)) is_backward ? backward(row) : forward(row);
     }
 
-    // Rows of all lanes are counted on; a block is of one lane.
+    // Number of rows in the block at `row`. Rows are numbered across lanes, but a block has rows of one lane only.
     long in_block(long row) const { return B - row % B < ROWS<T> ? B - row % B : ROWS<T>; }
 
     void forward(long row) const {
@@ -124,14 +124,14 @@ template <class T> struct Lanes {
         give((T*)p.dqkv, 3 * E, row, dqkv);
     }
 
-    // A query of one head and vector of rows, the keys that it reads, and where the padding of each row begins.
+    // A query: its head, its position, the number of keys it reads, its vector of rows, and the length of each row.
     struct Query {
         long head, i, count;
         int vector;
         Mask<T> end;
     };
 
-    // Which of `all` arrays of a position: query, key, value.
+    // One of the `all` arrays of a position: 0 query, 1 key, 2 value.
     Part<T> part(const Query& at, Vec<T>* x, long all, long which) const {
         return {x + (which * E + at.head * D) * PARTS + at.vector, all * E, D};
     }

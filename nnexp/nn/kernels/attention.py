@@ -1,6 +1,6 @@
-"""Attention as one operation of torch, in C++ alone: opaque to tracing, with its own rules for vmap and for gradients.
+"""Attention as a custom torch operation with its own rules for vmap and gradients; tracing records it as one node.
 
-Where nothing is compiled, what a module writes in operations of torch is as good. See attention.cpp.
+It exists in C++ only (attention.cpp); where `is_compiled` is False, a model uses ordinary torch operations instead.
 """
 
 from __future__ import annotations
@@ -22,21 +22,28 @@ POINTERS = ("lengths", "qkv", "grad", "mixed", "dqkv")
 
 
 class Problem(ctypes.Structure):
-    """The struct of the same name in attention.cpp."""
+    """Arguments of the C++ function, the struct of the same name in attention.cpp."""
 
     _fields_ = [(name, ctypes.c_int64) for name in INTEGERS] + [(name, ctypes.c_void_p) for name in POINTERS]
 
 
 def attention(qkv: Tensor, lengths: Tensor | None, num_heads: int, causal: bool) -> Tensor:
-    """Softmax of the scaled products of queries and keys, times the values: (B, N, 3E) -> (B, N, E).
+    """Return multi-head scaled dot-product attention (B, N, E), with K lanes (K, B, N, E).
 
-    The same with K lanes, as `torch.func.vmap` over it gives them: (K, B, N, 3E). Half precision is computed in single.
+    `torch.func.vmap` calls it once with all lanes. Half precision is computed in single precision.
+
+        if is_compiled(x.device):
+            mixed = attention(self.qkv(x), lengths, num_heads=4, causal=True)
 
     Args:
-        qkv: the queries, keys and values of each position, each with its heads one after the other.
-        lengths: (B,) integers from 1 on: keys from there on are padding and are not read. None: there is none.
+        qkv: (B, N, 3E) or (K, B, N, 3E), queries, keys and values of each position, each of them by head.
+        lengths: (B,) or (K, B) integers of at least 1; keys from there on are padding. None: no padding.
         num_heads: a divisor of E.
-        causal: a query reads the keys up to its own position.
+        causal: whether a query reads only keys up to its own position.
+
+    Raises:
+        ValueError: shapes or types do not fit together.
+        RuntimeError: there are no compiled kernels on this device.
     """
     if qkv.dtype not in (torch.float32, torch.float64):
         return attention(qkv.float(), lengths, num_heads, causal).to(qkv.dtype)
@@ -45,7 +52,7 @@ def attention(qkv: Tensor, lengths: Tensor | None, num_heads: int, causal: bool)
 
 
 def _check(qkv: Tensor, lengths: Tensor | None, num_heads: int) -> None:
-    """What C++ reads must be there, for it does not look."""
+    """Raise ValueError unless shapes and types fit: C++ reads memory unchecked."""
     if qkv.dim() not in (3, 4) or num_heads < 1 or qkv.shape[-1] % (3 * num_heads):
         raise ValueError(f"queries, keys and values of {num_heads} heads cannot be of shape {tuple(qkv.shape)}")
     if lengths is not None and (lengths.shape, lengths.dtype) != (qkv.shape[:-2], torch.int64):
@@ -58,7 +65,7 @@ def _call(
     _check(qkv, lengths, num_heads)
     compiled, reason = library()
     if compiled is None or not is_compiled(qkv.device):
-        raise RuntimeError(f"attention is not compiled here: {reason or qkv.device}")
+        raise RuntimeError(f"attention has no compiled kernel here: {reason or qkv.device}")
     tensors = [None if t is None else t.contiguous() for t in (lengths, qkv, grad)]
     tensors += [result, None] if grad is None else [None, result]
     *lanes, rows, positions, size = qkv.shape

@@ -1,7 +1,7 @@
-"""One step of each cell in operations of torch, and its derivative written by hand.
+"""One step of each recurrent cell in torch operations, with its derivative.
 
-`g` are the blocks of sums at a position, which become the gates in place; GRU's are r, z, n and that part of n's sum
-which r multiplies. Everything is (K, B, H).
+`g` are the blocks of pre-activations at a position, which become the gates in place. GRU has the blocks r, z, n and the
+part of n's pre-activation that r multiplies. Every tensor is (K, B, H): K lanes, B rows, H units.
 """
 
 from __future__ import annotations
@@ -19,23 +19,32 @@ _sigmoid_back = torch.ops.aten.sigmoid_backward.grad_input
 
 @dataclass
 class At:
-    """A position: its blocks, and the states before and after it; `c` is LSTM's memory and `bent` its tanh."""
+    """Tensors of one position, each (K, B, H).
+
+    Args:
+        g: blocks of pre-activations, then gates.
+        h: state before the position.
+        new_h: state after it.
+        c: LSTM's cell state before it.
+        new_c: LSTM's cell state after it.
+        tanh_c: tanh of `new_c`.
+    """
 
     g: Blocks
     h: Tensor
     new_h: Tensor
     c: Tensor
     new_c: Tensor
-    bent: Tensor
+    tanh_c: Tensor
 
     def keep_where(self, padding: Tensor) -> None:
-        """The states stay as they were."""
+        """Reset the new states to the old ones where `padding` (K, B, 1) is True."""
         for new, old in ((self.new_h, self.h), (self.new_c, self.c)):
             new.copy_(torch.where(padding, old, new))
 
 
 def _tanh_(x: Tensor) -> Tensor:
-    """In place, by e^2x - 1 in half the time of torch's; 40 is far above where the result is 1."""
+    """Compute tanh in place from e^2x - 1, in half the time of torch's; beyond x = 20 the result is exactly 1."""
     e = x.mul_(2).clamp_(max=40).expm1_()
     return torch.div(e, e + 2, out=x)
 
@@ -53,7 +62,7 @@ def _lstm(at: At) -> None:
     for gate in (i, f, o):
         gate.sigmoid_()
     torch.mul(f, at.c, out=at.new_c).addcmul_(i, _tanh_(g))
-    torch.mul(o, _tanh_(at.bent.copy_(at.new_c)), out=at.new_h)
+    torch.mul(o, _tanh_(at.tanh_c.copy_(at.new_c)), out=at.new_h)
 
 
 def _gru(at: At) -> None:
@@ -63,8 +72,8 @@ def _gru(at: At) -> None:
     torch.mul(z, at.h, out=at.new_h).addcmul_(1 - z, n)
 
 
-# The other way: from the gradients of the states after it those of the sums, into `d`, and those of the states before
-# as far as they do not pass through the sums.
+# Backward: from the gradients of the states after a position compute those of the pre-activations, into `d`, and return
+# those of the states before it, without the part that passes through the pre-activations.
 
 
 def _rnn_tanh_back(at: At, dh: Tensor, dc: Tensor, d: Blocks) -> tuple[Tensor, Tensor]:
@@ -79,11 +88,11 @@ def _rnn_relu_back(at: At, dh: Tensor, dc: Tensor, d: Blocks) -> tuple[Tensor, T
 
 def _lstm_back(at: At, dh: Tensor, dc: Tensor, d: Blocks) -> tuple[Tensor, Tensor]:
     i, f, g, o = at.g
-    dc = dc + torch.ops.aten.tanh_backward(dh * o, at.bent)
+    dc = dc + torch.ops.aten.tanh_backward(dh * o, at.tanh_c)
     _sigmoid_back(dc * g, i, grad_input=d[0])
     _sigmoid_back(dc * at.c, f, grad_input=d[1])
     _tanh_back(dc * i, g, grad_input=d[2])
-    _sigmoid_back(dh * at.bent, o, grad_input=d[3])
+    _sigmoid_back(dh * at.tanh_c, o, grad_input=d[3])
     return torch.zeros_like(dh), dc * f
 
 

@@ -1,4 +1,4 @@
-"""The layer over time in C++, see recurrent.cpp."""
+"""The recurrent layer in C++: Python side of recurrent.cpp."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from nnexp.nn.kernels.build import library
 from nnexp.nn.kernels.layer import GATES, Gradients, Layer
 
-ROW_BYTES = 128  # of one number of all rows of a block
+ROW_BYTES = 128  # size of one number for all rows of a block
 INTEGERS = ("lanes", "rows", "positions", "channels", "units", "mode", "is_double", "is_reverse", "is_whole")
 POINTERS = (
     *("lengths", "x", "w_ih", "w_hh", "b_ih", "b_hh", "states", "kept"),
@@ -19,7 +19,7 @@ POINTERS = (
 
 
 class Problem(ctypes.Structure):
-    """The struct of the same name in recurrent.cpp."""
+    """Arguments of the C++ function, the struct of the same name in recurrent.cpp."""
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in INTEGERS),
@@ -29,21 +29,28 @@ class Problem(ctypes.Structure):
 
 
 def kept_size(layer: Layer) -> int:
-    """Numbers that are kept for the backward pass."""
+    """Return the size of `kept`, the numbers that the forward pass saves for the backward pass."""
     lanes, rows, positions, _, units = layer.sizes
     block = ROW_BYTES // layer.x.element_size()
     return lanes * -(-rows // block) * block * positions * units * (1 if layer.mode.startswith("RNN") else 4)
 
 
 def forward(layer: Layer, kept: Tensor) -> Tensor:
-    """The states, (K, B, T, H) or the last ones (K, B, H); fills `kept`."""
+    """Return the states (K, B, T, H), or the last states (K, B, H) unless `layer.whole`, and fill `kept`."""
     states = layer.new_states()
     _call(layer, False, [states, kept])
     return states
 
 
 def backward(layer: Layer, kept: Tensor, grad: Tensor, needs_x: bool) -> Gradients:
-    """Gradients of x and of the weights, from that of the states."""
+    """Return the gradients of x (None unless `needs_x`), w_ih, w_hh, b_ih and b_hh.
+
+    Args:
+        layer: the layer.
+        kept: as the forward pass filled it.
+        grad: gradient of the states, of their shape.
+        needs_x: whether to compute the gradient of x.
+    """
     grads = [None if w is None else w.new_zeros(w.shape) for w in (layer.x if needs_x else None, *layer.weights)]
     _call(layer, True, [None, kept, grad, *grads])
     return grads

@@ -1,4 +1,7 @@
-"""The layer over time as one operation of torch: opaque to tracing, with its own rules for vmap and for gradients."""
+"""The recurrent layer as a custom torch operation with its own rules for vmap and gradients.
+
+Tracing records the loop over time as one node. The C++ kernel computes it where there is one, else the torch kernel.
+"""
 
 from __future__ import annotations
 
@@ -30,40 +33,54 @@ def recurrent(
     reverse: bool = False,
     whole: bool = True,
 ) -> Tensor:
-    """One direction of one layer, from a state of zero: (B, T, C) -> states (B, T, H), or (B, H) where not `whole`.
+    """Return the states (B, T, H) of one direction of one layer, or the last states (B, H) unless `whole`.
 
-    The same with K lanes, as `torch.func.vmap` over it gives them: (K, B, T, C), and K first in every other tensor.
-    See `nnexp.nn.kernels.layer.Layer` for the arguments.
+    The initial state is zero. With K lanes every tensor, the result included, has K as its first axis;
+    `torch.func.vmap` calls it once with all lanes.
+
+    Args:
+        x: inputs (B, T, C).
+        w_ih: input weights (G * H, C) of G gates, in torch's order.
+        w_hh: recurrent weights (G * H, H).
+        b_ih: input biases (G * H,); None if and only if `b_hh` is.
+        b_hh: recurrent biases (G * H,).
+        lengths: (B,) integers; at positions from there on the state does not change. None: no padding.
+        mode: "RNN_TANH", "RNN_RELU", "LSTM" or "GRU".
+        reverse: read from the last position to the first.
+        whole: return the states at all positions instead of the last one.
+
+    Raises:
+        ValueError: shapes, types or devices do not fit together.
     """
     states: Tensor = torch.ops.nnexp.recurrent(x, w_ih, w_hh, b_ih, b_hh, lengths, mode, reverse, whole)[0]
     return states
 
 
 def _layer(*arguments: Any) -> tuple[Layer, bool]:
-    """The layer, and whether its lane axis had to be made."""
-    is_alone = arguments[0].dim() == 3
-    x, *weights, lengths = [t.unsqueeze(0) if is_alone and t is not None else t for t in arguments[:6]]
+    """Return the layer, and whether its arguments had no lane axis."""
+    is_unbatched = arguments[0].dim() == 3
+    x, *weights, lengths = [t.unsqueeze(0) if is_unbatched and t is not None else t for t in arguments[:6]]
     weights = [w if w is None or w[0].is_contiguous() else w.contiguous() for w in weights]
     tensors: list[Any] = [x.contiguous(), *weights, None if lengths is None else lengths.contiguous()]
-    return Layer(*tensors, *arguments[6:]), is_alone
+    return Layer(*tensors, *arguments[6:]), is_unbatched
 
 
-_only_plain: list[bool] = []
+_without_compiled: list[bool] = []  # one entry per nested `without_compiled_kernels`
 
 
 @contextmanager
-def only_plain() -> Iterator[None]:
-    """In the block, torch's operations alone: the last digits of a run that began with them stay what they would be."""
-    _only_plain.append(True)
+def without_compiled_kernels() -> Iterator[None]:
+    """Use torch operations instead of C++ inside the block, for runs that began so: rounding differs between them."""
+    _without_compiled.append(True)
     try:
         yield
     finally:
-        _only_plain.pop()
+        _without_compiled.pop()
 
 
 def is_compiled(device: torch.device) -> bool:
-    """Whether the operation is carried out by the compiled kernel on this device."""
-    return not _only_plain and device.type == "cpu" and library()[0] is not None
+    """Check whether operations on this device use the C++ kernels. The first call compiles them."""
+    return not _without_compiled and device.type == "cpu" and library()[0] is not None
 
 
 def _kernel(layer: Layer) -> Any:
@@ -71,31 +88,32 @@ def _kernel(layer: Layer) -> Any:
 
 
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
-    layer, is_alone = _layer(*arguments)
+    layer, is_unbatched = _layer(*arguments)
     kernel = _kernel(layer)
     kept = layer.x.new_empty(kernel.kept_size(layer))
     with torch.autocast(layer.x.device.type, enabled=False):
         states = kernel.forward(layer, kept)
-    return states.squeeze(0) if is_alone else states, kept
+    return states.squeeze(0) if is_unbatched else states, kept
 
 
 def _backward(grad: Tensor, kept: Tensor, *arguments: Any) -> list[Tensor]:
-    layer, is_alone = _layer(*arguments[:-1])
-    grad = (grad.unsqueeze(0) if is_alone else grad).contiguous()
+    layer, is_unbatched = _layer(*arguments[:-1])
+    grad = (grad.unsqueeze(0) if is_unbatched else grad).contiguous()
     kernel = _kernel(layer)
     if kept.numel() != kernel.kept_size(layer):
-        raise RuntimeError("the forward pass was another kernel's")  # whose numbers C++ would read beyond their end
+        # C++ would read beyond the end of what the torch kernel saved.
+        raise RuntimeError("the forward pass was computed by another kernel than the backward pass")
     with torch.autocast(layer.x.device.type, enabled=False):
         grads = kernel.backward(layer, kept, grad, arguments[-1])
     given = [grad for grad in grads if grad is not None]
-    return [grad.squeeze(0) for grad in given] if is_alone else given
+    return [grad.squeeze(0) for grad in given] if is_unbatched else given
 
 
 def _fake(*arguments: Any) -> tuple[Tensor, Tensor]:
-    layer, is_alone = _layer(*arguments)
+    layer, is_unbatched = _layer(*arguments)
     states = layer.new_states()
     kept = layer.x.new_empty(_kernel(layer).kept_size(layer))
-    return states.squeeze(0) if is_alone else states, kept
+    return states.squeeze(0) if is_unbatched else states, kept
 
 
 def _fake_backward(grad: Tensor, kept: Tensor, *arguments: Any) -> list[Tensor]:
@@ -121,7 +139,8 @@ def _gradients(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor 
 
 
 def never(*_: Any) -> None:
-    raise NotImplementedError("a second derivative through a compiled operation is not there")
+    """Raise NotImplementedError, as the gradient of an operation that has none."""
+    raise NotImplementedError("second derivatives of this operation are not implemented")
 
 
 def _lanes(
@@ -131,7 +150,13 @@ def _lanes(
 
 
 def with_lanes(lanes: int, in_dims: tuple[int | None, ...], arguments: tuple[Any, ...]) -> list[Any]:
-    """A tensor that all lanes share is expanded."""
+    """Return the arguments of a vmap rule with the lane axis first; tensors that all lanes share are expanded.
+
+    Args:
+        lanes: K.
+        in_dims: lane axis of each argument, None for arguments without one.
+        arguments: tensors and options.
+    """
     pairs = zip(arguments, in_dims, strict=True)
     return [
         a if not isinstance(a, Tensor) else a.expand(lanes, *a.shape) if dim is None else a.movedim(dim, 0)

@@ -1,9 +1,10 @@
-"""The layer over time in operations of torch, for where there is no compiler: all K lanes in each of them.
+"""The recurrent layer in torch operations, each for all K lanes, used where there is no C++ kernel.
 
-A row of `z` is [x, 1, zeros, h], so that one product gives the sums of a gate, and another the gradients of all its
-weights. GRU's n gate has two sums, that of x and that of h, and so S = 4 blocks where there are G = 3 gates. Positions
-come first, in the order in which they are read, then blocks: every operation is on memory without gaps. Rows are filled
-up to R, whole vectors, for torch rounds what is left over in another way, and where that is depends on other lanes.
+A row of `z` is [x, 1, zeros, h], so that one product computes the pre-activations of a gate, and another one the
+gradients of all its weights. GRU's n gate has separate pre-activations from x and from h, so there are S = 4 blocks for
+G = 3 gates. Positions are the first axis, in the order in which they are read, then blocks: every operation is on
+contiguous memory. B rows are padded to R, a multiple of the vector size, because torch rounds the remainder of an array
+differently, and which rows are in that remainder would depend on other lanes.
 """
 
 from __future__ import annotations
@@ -20,41 +21,42 @@ from nnexp.nn.kernels.layer import GATES, Gradients, Layer
 
 
 class Steps:
-    """A layer in operations of torch.
+    """Views of the buffers of a layer by position.
 
     Args:
-        layer: what to compute.
-        kept: what the backward pass needs, filled by the forward pass: `z` (T + 1, K, R, Z), with the states `h` before
-            each position and after the last; `sums` (T, S, K, R, H), which become the gates; LSTM's memory `c`
-            (T + 1, K, R, H) and its tanh `bent` (T, K, R, H) after each position.
+        layer: the layer.
+        kept: flat buffer that the forward pass fills for the backward pass: `z` (T + 1, K, R, Z), with the states `h`
+            before each position and after the last; `sums` (T, S, K, R, H), pre-activations that become the gates;
+            LSTM's cell state `c` (T + 1, K, R, H) and its tanh `tanh_c` (T, K, R, H) after each position.
     """
 
     def __init__(self, layer: Layer, kept: Tensor) -> None:
         shapes = _shapes(layer)
         parts = kept.split([math.prod(shape) for shape in shapes])
-        self.z, self.sums, self.c, self.bent = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
+        self.z, self.sums, self.c, self.tanh_c = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
         self.layer, self.size, self.channels = layer, layer.w_hh.shape[-1], layer.x.shape[-1]
         self.h = self.z[..., -self.size :]
         self.ok = None
         if layer.lengths is not None:
             self.ok = self.in_order(valid_positions(layer.lengths, layer.x.shape[2]).unsqueeze(-1))
         self.forward, self.backward = CELLS[layer.mode]
-        # Which blocks have the sums of x, and which those of h.
+        # The blocks with pre-activations from x, and those with pre-activations from h.
         is_split = layer.mode == "GRU"
         self.of_x, self.of_h = ([0, 1, 2], [0, 1, 3]) if is_split else [list(range(GATES[layer.mode]))] * 2
 
     def in_order(self, sequence: Tensor) -> Tensor:
-        """(K, B, T, N) -> (T, K, R, N), in the order of reading; more rows of zeros."""
+        """Return a sequence (K, B, T, N) as (T, K, R, N) in reading order; rows beyond B are zeros."""
         ordered = (sequence.flip(2) if self.layer.reverse else sequence).movedim(2, 0)
         return pad(ordered, (0, 0, 0, self.z.shape[2] - ordered.shape[2]))
 
-    def as_given(self, sequence: Tensor) -> Tensor:
-        """The way back."""
+    def in_input_order(self, sequence: Tensor) -> Tensor:
+        """Return a sequence (T, K, R, N) as (K, B, T, N), the inverse of `in_order`."""
         ordered = sequence[:, :, : self.layer.x.shape[1]]
         return (ordered.flip(0) if self.layer.reverse else ordered).movedim(0, 2).contiguous()
 
     def at(self, s: int) -> At:
-        memory = (self.c[s], self.c[s + 1], self.bent[s]) if self.c.numel() else (self.c,) * 3
+        """Return views of the tensors of the s-th position in reading order."""
+        memory = (self.c[s], self.c[s + 1], self.tanh_c[s]) if self.c.numel() else (self.c,) * 3
         return At(self.sums[s].unbind(), self.h[s], self.h[s + 1], *memory)
 
 
@@ -71,12 +73,12 @@ def _shapes(layer: Layer) -> list[tuple[int, ...]]:
 
 
 def kept_size(layer: Layer) -> int:
-    """Numbers that are kept for the backward pass."""
+    """Return the size of `kept`, the numbers that the forward pass saves for the backward pass."""
     return sum(map(math.prod, _shapes(layer)))
 
 
 def forward(layer: Layer, kept: Tensor) -> Tensor:
-    """The states, (K, B, T, H) or the last ones (K, B, H); fills `kept`."""
+    """Return the states (K, B, T, H), or the last states (K, B, H) unless `layer.whole`, and fill `kept`."""
     steps = Steps(layer, kept)
     z, channels, size = steps.z, steps.channels, steps.size
     z[..., channels:-size] = 0
@@ -85,7 +87,7 @@ def forward(layer: Layer, kept: Tensor) -> Tensor:
     z[-1, ..., :channels] = 0
     steps.h[0] = 0
     steps.c[0] = 0
-    weights = _joined(steps)
+    weights = _joint_weights(steps)
     for s in range(layer.x.shape[2]):
         for block, (columns, weight) in enumerate(weights):
             torch.bmm(z[s][..., columns], weight.mT, out=steps.sums[s, block])
@@ -93,11 +95,11 @@ def forward(layer: Layer, kept: Tensor) -> Tensor:
         steps.forward(at)
         if steps.ok is not None:
             at.keep_where(~steps.ok[s])
-    return steps.as_given(steps.h[1:]) if layer.whole else steps.h[-1, :, : layer.x.shape[1]].contiguous()
+    return steps.in_input_order(steps.h[1:]) if layer.whole else steps.h[-1, :, : layer.x.shape[1]].contiguous()
 
 
-def _joined(steps: Steps) -> list[tuple[slice, Tensor]]:
-    """For each block of sums its columns of z, and its weights (K, H, columns)."""
+def _joint_weights(steps: Steps) -> list[tuple[slice, Tensor]]:
+    """Return for each block of pre-activations its columns of z and its weights (K, H, columns)."""
     layer, size, channels = steps.layer, steps.size, steps.channels
     whole = layer.w_hh.new_zeros(*layer.w_hh.shape[:2], steps.z.shape[-1])
     whole[..., :channels], whole[..., -size:] = layer.w_ih, layer.w_hh
@@ -114,18 +116,25 @@ def _joined(steps: Steps) -> list[tuple[slice, Tensor]]:
 
 
 def backward(layer: Layer, kept: Tensor, grad: Tensor, needs_x: bool) -> Gradients:
-    """Gradients of x and of the weights, from that of the states."""
+    """Return the gradients of x (None unless `needs_x`), w_ih, w_hh, b_ih and b_hh.
+
+    Args:
+        layer: the layer.
+        kept: as the forward pass filled it.
+        grad: gradient of the states, of their shape.
+        needs_x: whether to compute the gradient of x.
+    """
     steps = Steps(layer, kept)
     size, (lanes, rows, positions, channels) = steps.size, layer.x.shape
     d = torch.empty_like(steps.sums[0])
     dw = d.new_zeros(len(d), lanes, size, steps.z.shape[-1])
     dx = d.new_zeros(positions if needs_x else 0, lanes, d.shape[2], channels)
-    given = steps.in_order(grad) if layer.whole else None
+    grads = steps.in_order(grad) if layer.whole else None
     dh, dc = torch.zeros_like(d[0]), torch.zeros_like(d[0])
-    if given is None:
+    if grads is None:
         dh[:, :rows] = grad
     for s in reversed(range(positions)):
-        dh = dh if given is None else dh + given[s]
+        dh = dh if grads is None else dh + grads[s]
         at = steps.at(s)
         new_dh, new_dc = steps.backward(at, dh, dc, d.unbind())
         if steps.ok is not None:
@@ -133,17 +142,17 @@ def backward(layer: Layer, kept: Tensor, grad: Tensor, needs_x: bool) -> Gradien
             new_dh, new_dc = torch.where(steps.ok[s], new_dh, dh), torch.where(steps.ok[s], new_dc, dc)
         dh, dc = new_dh, new_dc
         for gate, (of_x, of_h) in enumerate(zip(steps.of_x, steps.of_h, strict=True)):
-            its = slice(gate * size, (gate + 1) * size)
-            dh = torch.baddbmm(dh, d[of_h], layer.w_hh[:, its])
+            gate_rows = slice(gate * size, (gate + 1) * size)
+            dh = torch.baddbmm(dh, d[of_h], layer.w_hh[:, gate_rows])
             if needs_x:
-                dx[s].baddbmm_(d[of_x], layer.w_ih[:, its])
+                dx[s].baddbmm_(d[of_x], layer.w_ih[:, gate_rows])
         for block in range(len(d)):
             dw[block].baddbmm_(d[block].mT, steps.z[s])
-    return [steps.as_given(dx) if needs_x else None, *_apart(steps, dw)]
+    return [steps.in_input_order(dx) if needs_x else None, *_split_gradients(steps, dw)]
 
 
-def _apart(steps: Steps, dw: Tensor) -> Gradients:
-    """The gradients of w_ih, w_hh, b_ih and b_hh, from those of the weights of z by block (S, K, H, Z)."""
+def _split_gradients(steps: Steps, dw: Tensor) -> Gradients:
+    """Split the gradients of the weights of z by block (S, K, H, Z) into those of w_ih, w_hh, b_ih and b_hh."""
     of_x, of_h = (dw[blocks].transpose(0, 1).flatten(1, 2) for blocks in (steps.of_x, steps.of_h))
     one, size = steps.channels, steps.size
     biases = [of_x[..., one], of_h[..., one]] if steps.layer.b_ih is not None else [None, None]

@@ -1,4 +1,4 @@
-// Products of matrices that fit into the caches, in tiles that fit into the registers.
+// Products of matrices that fit into the caches, computed in tiles that fit into the registers.
 
 #pragma once
 #include <initializer_list>
@@ -8,7 +8,7 @@
 
 namespace {
 
-// Rows of all the numbers of a block, `gap` vectors apart.
+// A matrix whose i-th row, one number for all rows of a block, starts `gap` vectors after the one before.
 template <class T> struct Rows {
     Vec<T>* first;
     long gap;
@@ -60,7 +60,7 @@ template <class T> void product(Rows<T> y, long count, const T* start, Term<T> o
     next(std::integral_constant<int, 1>{});
 }
 
-// Numbers 2i and 2i + 1 of a, then of b, added.
+// Sums of neighbours: a[2i] + a[2i + 1], followed by b[2i] + b[2i + 1].
 template <class T> inline Vec<T> halves(Vec<T> a, Vec<T> b) {
     constexpr int L = BYTES / sizeof(T);
 #if defined(__clang__)
@@ -82,7 +82,7 @@ void outer(T* dw, long M, long N, Rows<T> d, long d_step, Rows<T> z, long z_step
     for (long m = 0; m < M; m += 4)
         for (long n = 0; n < N; n += 4) {
             Vec<T> sums[16] = {};
-            const Vec<T>*ds[4], *zs[4];  // a tile that is not whole repeats its last row
+            const Vec<T>*ds[4], *zs[4];  // an incomplete tile repeats its last row
             for (int i = 0; i < 4; i++) {
                 ds[i] = d[m + i < M ? m + i : M - 1];
                 zs[i] = z[n + i < N ? n + i : N - 1];

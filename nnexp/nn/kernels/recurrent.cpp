@@ -1,8 +1,8 @@
-// Layers over time for many lanes, one after the other: the weights of a lane stay in L1, its states in L2.
+// Recurrent layers for many lanes, one after the other: the weights of a lane stay in L1, its states in L2.
 //
-// B rows, T positions, C channels, H units, G gates. Rows are taken in blocks of ROWS, and every array of a block has
-// the rows as its last axis, so that any H fills whole vectors. Positions of a block are kept in the order in which
-// they are read. Nothing depends on other lanes, on their number or on where memory is aligned.
+// B rows, T positions, C channels, H units, G gates. Rows are processed in blocks of ROWS, and every array of a block
+// has the rows as its last axis, so that any H fills whole vectors. Positions of a block are stored in the order in
+// which they are read. Results do not depend on other lanes, their number or the alignment of memory.
 
 #include "products.h"
 #include "scratch.h"
@@ -11,9 +11,9 @@ namespace {
 
 enum Mode { RNN_TANH, RNN_RELU, LSTM, GRU };
 constexpr int gates(int mode) { return mode == LSTM ? 4 : mode == GRU ? 3 : 1; }
-constexpr int blocks(int mode) { return mode == GRU ? 4 : gates(mode); }  // GRU's n gate has the sums of x and h apart
+constexpr int blocks(int mode) { return mode == GRU ? 4 : gates(mode); }  // GRU's n gate has separate sums of x and h
 
-// One number of a unit at a position. Its sums, one after the other, become its gates in place.
+// One unit at one position: its pre-activations, one per block, become its gates in place.
 template <class T, int MODE> inline void activate(Vec<T>* at) {
     constexpr int P = PARTS;
     if constexpr (MODE == RNN_TANH) at[0] = tanh<T>(at[0]);
@@ -23,7 +23,7 @@ template <class T, int MODE> inline void activate(Vec<T>* at) {
     if constexpr (MODE == GRU) at[2 * P] = tanh<T>(at[2 * P] + at[0] * at[3 * P]);
 }
 
-// The states after it, from those before; `bent` is tanh(c).
+// Update the states h and c by one position, except where `ok` is false (padding); `bent` is tanh(c).
 template <class T, int MODE>
 inline void advance(const Vec<T>* at, Mask<T> ok, Vec<T>& h, Vec<T>& c, Vec<T>& bent) {
     constexpr int P = PARTS;
@@ -38,7 +38,8 @@ inline void advance(const Vec<T>* at, Mask<T> ok, Vec<T>& h, Vec<T>& c, Vec<T>& 
     h = ok ? next : h;
 }
 
-// From the gradients of the states after it those of the sums, and of the states before where they skip the weights.
+// From the gradients of the states after a position compute those of the pre-activations, `d`, and those of the states
+// before it, without the part that passes through the weights.
 template <class T, int MODE>
 inline void retreat(const Vec<T>* at, Mask<T> ok, Vec<T> h, Vec<T> c, Vec<T> bent, Vec<T>* d, Vec<T>& dh, Vec<T>& dc) {
     constexpr int P = PARTS;
@@ -86,10 +87,10 @@ template <class T, int MODE> struct Lane {
 
     const T* of(const void* all, long size) const { return all ? (const T*)all + lane * size : nullptr; }
     T* of(void* all, long size) const { return all ? (T*)all + lane * size : nullptr; }
-    static constexpr int of_h(int gate) { return MODE == GRU && gate == 2 ? 3 : gate; }  // its block
+    static constexpr int of_h(int gate) { return MODE == GRU && gate == 2 ? 3 : gate; }  // block with the sums of h
     Int position(long s) const { return p.is_reverse ? N - 1 - s : s; }
     long in_block(long first) const { return B - first < ROWS<T> ? B - first : ROWS<T>; }
-    Vec<T>* kept(long first, long s) const {  // S numbers of each unit of a block of rows at a position
+    Vec<T>* kept(long first, long s) const {  // saved for the backward pass: S numbers of each unit, for a block of rows at a position
         const long blocks = (B + ROWS<T> - 1) / ROWS<T>;
         return (Vec<T>*)p.kept + ((lane * blocks + first / ROWS<T>) * N + s) * S * n;
     }
@@ -142,7 +143,7 @@ template <class T, int MODE> struct Lane {
     }
 
     void backward() const {
-        const long chunk = 1 + (1 << 18) / (d_gap * BYTES);  // positions whose gradients wait in the cache
+        const long chunk = 1 + (1 << 18) / (d_gap * BYTES);  // positions whose gradients fit into the cache
         Vec<T>* h = (Vec<T>*)scratch.get(((3 * N + 4) * gap + (N + 1) * x_gap + chunk * d_gap + n) * BYTES);
         Vec<T> *c = h + (N + 1) * gap, *bent = c + (N + 1) * gap, *z = bent + N * gap, *d = z + N * x_gap;
         Vec<T> *dh = d + chunk * d_gap, *dc = dh + gap, *more = dc + gap;
@@ -178,7 +179,7 @@ template <class T, int MODE> struct Lane {
         }
     }
 
-    // The states before each position, and the inputs, as they were, with a one for the biases
+    // Recompute the states before each position, and gather the inputs, followed by a one for the biases.
     void replay(long first, const Mask<T>* end, Vec<T>* h, Vec<T>* c, Vec<T>* bent, Vec<T>* z) const {
         std::memset(h, 0, n * BYTES), std::memset(c, 0, n * BYTES);
         for (long s = 0; s < N; s++, h += gap, c += gap, bent += gap, z += x_gap) {
@@ -209,7 +210,7 @@ template <class T, int MODE> struct Lane {
         }
     }
 
-    // Those of w_hh where rows of it fill vectors: no sum then runs within one.
+    // Gradient of w_hh where its rows fill whole vectors, so that no sum runs within a vector.
     void wide(const Vec<T>* d, const Vec<T>* h, long positions, Vec<T>* turned) const {
         const long L = BYTES / sizeof(T), width = H / L;
         for (long s = 0; s < positions; s++) {

@@ -6,7 +6,7 @@
 
 namespace {
 
-struct Scratch {  // kept from call to call: fresh memory costs more than the work in it
+struct Scratch {  // reused between calls: allocating new memory costs more than the computation
     void* memory = nullptr;
     size_t size = 0;
     ~Scratch() { std::free(memory); }

@@ -1,4 +1,4 @@
-// Vectors of numbers, and functions of them that keep to a few units of the last place.
+// SIMD vectors, and elementary functions of them with errors of a few units in the last place.
 
 #pragma once
 #include <cstdint>
@@ -12,7 +12,7 @@ constexpr int BYTES = 32, TILE = 2;
 #else
 constexpr int BYTES = 16, TILE = 2;
 #endif
-constexpr int PARTS = 128 / BYTES;  // vectors that hold one number of all rows of a block
+constexpr int PARTS = 128 / BYTES;  // vectors that hold one number for all rows of a block
 
 template <class T> constexpr int ROWS = 128 / sizeof(T);
 
@@ -40,10 +40,10 @@ template <class T> inline Vec<T> splat(T value) { return value - Vec<T>{}; }
 
 constexpr double inverse_factorial(int n) { return n < 2 ? 1.0 : inverse_factorial(n - 1) / n; }
 
-// y = n ln 2 + r: 2^n, and e^r - 1 by its Taylor series, whose first term left out is below half a unit of the last place.
+// For y = n ln 2 + r compute 2^n, and e^r - 1 by its Taylor series up to a term below half a unit in the last place.
 template <class T> inline void exponential(Vec<T> y, Vec<T>& scale, Vec<T>& rest) {
     using N = Number<T>;
-    Vec<T> shifted = y * N::log2e + N::round;  // the integer n stands in the last bits
+    Vec<T> shifted = y * N::log2e + N::round;  // the last bits hold the integer n
     Vec<T> n = shifted - N::round;
     scale = (Vec<T>)(((Mask<T>)shifted << N::mantissa) + ((typename N::Int)N::bias << N::mantissa));
     Vec<T> r = y - n * N::ln2 - n * N::ln2_rest;
@@ -53,14 +53,14 @@ template <class T> inline void exponential(Vec<T> y, Vec<T>& scale, Vec<T>& rest
     rest = sum * r * r + r;
 }
 
-template <class T> inline Vec<T> exp(Vec<T> x) {  // of what is not positive
+template <class T> inline Vec<T> exp(Vec<T> x) {  // for x <= 0
     using N = Number<T>;
     Vec<T> scale, rest;
     exponential<T>(x < N::low ? splat<T>(N::low) : x, scale, rest);
     return scale * (1 + rest);
 }
 
-template <class T> inline Vec<T> sigmoid(Vec<T> x) {  // a NaN passes through all comparisons
+template <class T> inline Vec<T> sigmoid(Vec<T> x) {  // NaN fails all comparisons and is returned
     using N = Number<T>;
     Vec<T> y = -x, scale, rest;
     y = y < N::low ? splat<T>(N::low) : y;
@@ -86,7 +86,7 @@ constexpr bool CAN_SHUFFLE =
     true;
 #endif
 
-// As many vectors as each has numbers, transposed.
+// Transpose as many vectors as each has numbers, in place.
 template <class T> inline void transpose(Vec<T>* rows) {
 #if !defined(__clang__)
     constexpr int L = BYTES / sizeof(T);
@@ -107,7 +107,7 @@ template <class T> inline void transpose(Vec<T>* rows) {
 #endif
 }
 
-// dst[p][b] = src[b * stride + p], and back; rows that are missing are zero
+// gather: dst[p][b] = src[b * stride + p], with zeros for missing rows; scatter: the inverse
 template <class T> void gather(Vec<T>* dst, const T* src, long stride, long count, long rows) {
     constexpr int L = BYTES / sizeof(T);
     for (long first = 0; first < ROWS<T>; first += L, dst++, src += L * stride, rows -= L) {

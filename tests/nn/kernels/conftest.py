@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from nnexp.nn.kernels import why_not
+from nnexp.nn.kernels import unavailable_reason
 from nnexp.nn.kernels.build import library
 from nnexp.nn.kernels.op import is_compiled
 
@@ -19,7 +19,7 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         monkeypatch.setenv("NNEXP_COMPILER", "none")
         library.cache_clear()
     elif not is_compiled(torch.device("cpu")):
-        pytest.skip(why_not())
+        pytest.skip(unavailable_reason())
     yield request.param
     if request.param == "torch":
         library.cache_clear()

@@ -6,10 +6,10 @@ from torch import Tensor
 from torch.func import vmap
 from torch.nn import functional as F
 
-from nnexp.nn.kernels import attention, why_not
-from nnexp.nn.kernels.op import is_compiled, only_plain
+from nnexp.nn.kernels import attention, unavailable_reason
+from nnexp.nn.kernels.op import is_compiled, without_compiled_kernels
 
-pytestmark = pytest.mark.skipif(not is_compiled(torch.device("cpu")), reason=why_not())
+pytestmark = pytest.mark.skipif(not is_compiled(torch.device("cpu")), reason=unavailable_reason())
 SIZES = [  # K, B, N, E, heads
     (2, 32, 9, 32, 4),
     (1, 1, 1, 1, 1),
@@ -141,5 +141,5 @@ def test_what_does_not_fit_is_refused(change, reason):
 
 def test_where_nothing_is_compiled_there_is_no_such_operation():
     qkv = torch.randn(2, 3, 4, 12)
-    with only_plain(), pytest.raises(RuntimeError, match="not compiled"):
+    with without_compiled_kernels(), pytest.raises(RuntimeError, match="no compiled kernel"):
         attention(qkv, None, 2, False)

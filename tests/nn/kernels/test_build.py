@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from kernels.layers import drawn
-from nnexp.nn.kernels import build, why_not
+from nnexp.nn.kernels import build, unavailable_reason
 from nnexp.nn.kernels.build import library
 from nnexp.nn.kernels.op import is_compiled, recurrent
 
@@ -56,8 +56,8 @@ def test_a_library_is_made_once_and_found_again(compiler, tmp_path):
     log = Path(f"{compiler(QUICK)}.log")
     for _ in range(2):
         library.cache_clear()
-        assert is_compiled(CPU), why_not()
-        assert why_not() == ""
+        assert is_compiled(CPU), unavailable_reason()
+        assert unavailable_reason() == ""
         assert _computes()
     assert log.read_text().count("-shared") == 1
     (path,) = _kept(tmp_path)
@@ -96,9 +96,9 @@ def test_each_compiler_processor_and_source_has_a_library_of_its_own(compiler, t
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        ("echo it is broken >&2; exit 3", "ends with code 3: it is broken"),
-        ('case "$*" in *-dM*) exit 0;; esac; echo no such flag >&2; exit 1', "ends with code 1: no such flag"),
-        ('case "$*" in *-dM*) exit 0;; esac; kill -9 $$', "ends with code -9"),
+        ("echo it is broken >&2; exit 3", "failed with exit code 3: it is broken"),
+        ('case "$*" in *-dM*) exit 0;; esac; echo no such flag >&2; exit 1', "failed with exit code 1: no such flag"),
+        ('case "$*" in *-dM*) exit 0;; esac; kill -9 $$', "failed with exit code -9"),
         ("exit 0", "file too short|invalid|not a mach-o"),  # says that it is done, and has written nothing
         ("sleep 60 & sleep 60", "takes longer than 0.5 s"),
     ],
@@ -107,11 +107,11 @@ def test_a_compiler_that_fails_is_a_reason_and_leaves_nothing_half_done(
     compiler, tmp_path, monkeypatch, script, reason
 ):
     compiler(script)
-    monkeypatch.setattr(build, "SECONDS", 0.5)
+    monkeypatch.setattr(build, "TIMEOUT_SECONDS", 0.5)
     began = time.monotonic()
     assert not is_compiled(CPU)
     assert time.monotonic() - began < 30
-    assert any(part in why_not() for part in reason.split("|")), why_not()
+    assert any(part in unavailable_reason() for part in reason.split("|")), unavailable_reason()
     assert _computes()
     assert _kept(tmp_path) == []
 
@@ -120,7 +120,7 @@ def test_a_folder_that_cannot_be_made_is_a_reason(compiler, tmp_path):
     compiler(QUICK)
     (tmp_path / "cache").write_text("a file")
     assert not is_compiled(CPU)
-    assert "cache" in why_not()
+    assert "cache" in unavailable_reason()
     assert _computes()
 
 
@@ -130,7 +130,7 @@ def test_a_folder_that_others_can_write_is_not_used(compiler, tmp_path):
     folder.mkdir(parents=True)
     folder.chmod(0o777)
     assert not is_compiled(CPU)
-    assert why_not() == f"{folder} can be written by others"
+    assert unavailable_reason() == f"{folder} is writable by other users"
 
 
 @needs_compiler
@@ -141,7 +141,7 @@ def test_a_library_that_others_can_write_is_not_loaded(compiler, tmp_path):
     path.chmod(0o722)
     library.cache_clear()
     assert not is_compiled(CPU)
-    assert why_not() == f"{path} can be written by others"
+    assert unavailable_reason() == f"{path} is writable by other users"
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can give files away")
@@ -151,15 +151,15 @@ def test_a_folder_of_another_user_is_not_used(compiler, tmp_path):
     folder.mkdir(parents=True, mode=0o700)
     os.chown(folder, 12345, 12345)
     assert not is_compiled(CPU)
-    assert "written by others" in why_not()
+    assert "writable by other users" in unavailable_reason()
 
 
 @pytest.mark.parametrize(
     ("variables", "reason"),
     [
         ({"NNEXP_COMPILER": "none"}, "NNEXP_COMPILER=none"),
-        ({"NNEXP_COMPILER": "no-such-compiler"}, "there is no C++ compiler no-such-compiler"),
-        ({"NNEXP_COMPILER": "", "CXX": "", "PATH": "/nowhere"}, "there is no C++ compiler"),
+        ({"NNEXP_COMPILER": "no-such-compiler"}, "no C++ compiler no-such-compiler found"),
+        ({"NNEXP_COMPILER": "", "CXX": "", "PATH": "/nowhere"}, "no C++ compiler found"),
         ({"NNEXP_COMPILER": "", "CXX": "'", "PATH": "/nowhere"}, "No closing quotation"),
     ],
 )
@@ -167,7 +167,7 @@ def test_no_compiler_is_a_reason(compiler, monkeypatch, variables, reason):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert not is_compiled(CPU)
-    assert why_not() == reason
+    assert unavailable_reason() == reason
     assert _computes()
 
 
