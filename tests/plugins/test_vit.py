@@ -139,7 +139,7 @@ def test_an_image_that_is_no_whole_number_of_patches_gets_zeros_to_the_right_and
 
 
 def test_a_hidden_size_that_heads_do_not_divide_is_refused():
-    with pytest.raises(ValueError, match=r"model\.hidden_size=12 is no multiple of model\.num_heads=5"):
+    with pytest.raises(ValueError, match=r"model\.hidden_size=12 is not a multiple of model\.num_heads=5"):
         ViT(EDGES, **{**SMALL, "num_heads": 5})
 
 
