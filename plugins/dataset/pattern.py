@@ -73,9 +73,7 @@ def _check(length: int, pattern: tuple[int, ...], window: int | None, min_length
         reason = "dataset.window and dataset.min_length are both set: each controls how far back the pattern can be"
         raise ValueError(f"{reason}. Set dataset.window or dataset.min_length to null.")
     if not 0 < len(pattern) <= length:
-        raise ValueError(
-            f"dataset.pattern has {len(pattern)} bits: give at least 1 and at most dataset.length={length}."
-        )
+        raise ValueError(f"dataset.pattern has {len(pattern)} bits: set at least 1, at most dataset.length={length}.")
     for name, value in (("window", window), ("min_length", min_length)):
         if value is not None and not len(pattern) <= value <= length:
             reason = f"it must lie between the pattern's {len(pattern)} bits and dataset.length={length}"
@@ -200,6 +198,4 @@ def _shortage(
     which = "with" if scarce.positive else "without"
     length = scarce.length + scarce.num_after - (num_lengths - 1)
     reason = f"there are only {scarce.sizes[num_lengths - 1]} sequences of length {length} {which} the pattern"
-    return (
-        f"{reason}, too few for {held_out} distinct held-out rows: {shared:.0%} of the test rows are in training too."
-    )
+    return f"{reason}, too few for {held_out} distinct held-out rows: {shared:.0%} of test rows are training rows too."

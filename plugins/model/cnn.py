@@ -148,10 +148,11 @@ class Filters(nn.modules.conv._ConvNd):
             return output
         padded = F.pad(states.movedim(0, -1), (0, 0, *paddings))
         windows: Tensor = Windows.apply(padded, self.kernel_size, self.stride, self.dilation)
-        sums: Tensor = self.weight.flatten(1) @ windows.flatten(2).flatten(0, 1)
+        sums = self.weight.flatten(1) @ windows.flatten(2).flatten(0, 1)
         if self.bias is not None:
             sums = sums + self.bias.unsqueeze(1)
-        return sums.unflatten(1, windows.shape[2:]).movedim(-1, 0)
+        output = sums.unflatten(1, windows.shape[2:]).movedim(-1, 0)
+        return output
 
 
 class Filters1d(Filters, nn.Conv1d):  # type: ignore[misc]  # forward takes more than that of Conv1d

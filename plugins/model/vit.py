@@ -119,7 +119,7 @@ class Block(nn.Module):
 
 def plain_attention(qkv: Tensor, num_heads: int, allowed: Tensor | None) -> Tensor:
     """Return scaled dot-product attention, (B, N, 3H) -> (B, N, H), where `allowed` (..., N, N) is the mask."""
-    heads = qkv.unflatten(-1, (3, num_heads, -1)).permute(2, 0, 3, 1, 4)  # (3, B, heads, N, size)
+    heads: Tensor = qkv.unflatten(-1, (3, num_heads, -1)).permute(2, 0, 3, 1, 4)  # (3, B, heads, N, size)
     q, k, v = heads.contiguous().unbind()
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
     if allowed is not None:

@@ -93,8 +93,8 @@ def test_of_the_65536_strings_of_length_16_55284_hold_the_pattern():
 @pytest.mark.parametrize("length", [200, 1000])
 def test_long_strings_are_counted_exactly(length):
     negative, positive = _classes(length, (1, 0, 1))
-    assert negative.size + positive.size == 2**length
-    assert negative.size > 0
+    assert negative.sizes[0] + positive.sizes[0] == 2**length
+    assert negative.sizes[0] > 0
 
 
 @pytest.mark.parametrize("length", [16, 64])
