@@ -59,7 +59,7 @@ class CNN(nn.Module):
         if not channels:
             raise ValueError("model.channels is empty. Set the number of filters of at least one layer.")
         if data.per_step and stride > 1:
-            raise ValueError("data with a target at each position needs model.stride=1.")
+            raise ValueError("a stride skips positions, and each has a target. Set model.stride=1.")
         self.data = data
         self.is_image = data.kind == "image" and not data.per_step
         self.pooling = 1 if data.per_step else pooling
@@ -151,8 +151,8 @@ class Filters(nn.modules.conv._ConvNd):
         sums = self.weight.flatten(1) @ windows.flatten(2).flatten(0, 1)
         if self.bias is not None:
             sums = sums + self.bias.unsqueeze(1)
-        output = sums.unflatten(1, windows.shape[2:]).movedim(-1, 0)
-        return output
+        maps: Tensor = sums.unflatten(1, windows.shape[2:])
+        return maps.movedim(-1, 0)
 
 
 class Filters1d(Filters, nn.Conv1d):  # type: ignore[misc]  # forward takes more than that of Conv1d

@@ -69,7 +69,9 @@ def test_the_two_forget_biases_add_up_to_the_bias_once_everywhere(bidirectional,
 
 @pytest.mark.parametrize("forget_bias", [0.0, 1.0])
 def test_a_forget_bias_without_biases_is_refused_with_the_reason(forget_bias):
-    with pytest.raises(ValueError, match=r"there is no forget bias\. Set model\.forget_bias=null, or model\.bias=true"):
+    with pytest.raises(
+        ValueError, match=r"model\.forget_bias needs biases\. Set model\.forget_bias=null, or model\.bias=true"
+    ):
         _model(bias=False, forget_bias=forget_bias)
 
 

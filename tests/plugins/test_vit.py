@@ -65,7 +65,7 @@ def _attended(model: nn.Module, tokens: Tensor) -> tuple[Tensor, Tensor]:
     block = model.blocks[0]
     nn.init.zeros_(block.mlp[2].weight)
     nn.init.zeros_(block.mlp[2].bias)
-    return block(tokens, model._mix(tokens, None)) - tokens, block.norm1(tokens)
+    return block(tokens, model._attention(tokens, None)) - tokens, block.norm1(tokens)
 
 
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "unfused"])
