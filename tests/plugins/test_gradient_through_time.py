@@ -20,8 +20,8 @@ from nnexp.probing.recurrent_states import record_states
 from nnexp.registry.observation import to_plain
 
 Probe = plugin("probe", "gradient_through_time")
-flow_of, distances, first_step, fitted = (
-    getattr(sys.modules[Probe.__module__], name) for name in ("flow_of", "distances", "first_step", "fitted")
+flow_of, distances, first_step, fit_line = (
+    getattr(sys.modules[Probe.__module__], name) for name in ("flow_of", "distances", "first_step", "fit_line")
 )
 KINDS = {
     "tanh": (nn.RNN, {}),
@@ -271,8 +271,8 @@ def test_a_gradient_far_below_32_bits_is_no_zero_and_no_path_is_null():
 
 
 def test_the_line_is_that_of_least_squares_and_leaves_out_what_is_missing():
-    assert fitted([1.0, None, 2.0, 2.5]) == pytest.approx((0.5, 1.0))
-    assert fitted([None, 1.0]) is None
+    assert fit_line([1.0, None, 2.0, 2.5]) == pytest.approx((0.5, 1.0))
+    assert fit_line([None, 1.0]) is None
 
 
 @pytest.mark.parametrize(("factor", "steps"), [(0.5, 7), (0.1, 2), (0.9, None)])
