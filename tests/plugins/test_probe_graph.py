@@ -69,7 +69,8 @@ def nodes_of(registry, view_of):
 
 
 def _ancestors(nodes: dict[str, NodeDef], name: str) -> set[str]:
-    found, left = set(), [name]
+    found: set[str] = set()
+    left = [name]
     while left:
         new = set(nodes[left.pop()].input) - found
         found |= new
