@@ -10,7 +10,10 @@ from .registry import dataset as dataset
 from .registry import model as model
 from .registry import plugin as plugin
 from .registry import probe as probe
+from .registry import to_plain as to_plain
 from .registry import trainer as trainer
+from .tensorboard import GraphNode as GraphNode
+from .tensorboard import graph as graph
 from .training import Trainer as Trainer
 
 __version__: str

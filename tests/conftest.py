@@ -91,7 +91,7 @@ def view_on(view_of: Callable[..., View]) -> Callable[..., View]:
     """A view of any module, or model by name, on random rows of any data, two of each class in turn:
     `view_on(6, spec, "vit", hidden_size=8)`.
     """
-    view = view_of("dataset=moons", "model=linear")
+    view: Any = view_of("dataset=moons", "model=linear")
 
     def make(num_rows: int, data: DataSpec, module: nn.Module | str, *lengths: torch.Tensor, **values: Any) -> View:
         model = plugin("model", module)(data, **values) if isinstance(module, str) else module

@@ -69,7 +69,7 @@ def test_tensorboard_serves_the_runs(folder: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    program = shutil.which("tensorboard", path=sysconfig.get_path("scripts"))
+    program = shutil.which("tensorboard", path=sysconfig.get_path("scripts")) or "tensorboard"
     command = [program, *shlex.split(line)[1:], "--port", str(port), "--load_fast", "false"]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -24,7 +24,7 @@ VIEWS = {aten.view.default, aten._unsafe_view.default}
 UNSAID = {aten._unsafe_view.default, aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default, aten.lift.default}
 FILLED = {aten.ones_like.default: 1, aten.zeros_like.default: 0, aten.new_zeros.default: 0, aten.new_ones.default: 1}
 MOST_KEPT = 2**16  # numbers in a tensor that is kept from step to step
-Step = Callable[..., tuple[Tensor, ...]]
+Step = Callable[..., Any]  # returns a tensor, or a tuple of tensors
 
 
 def simplify(module: GraphModule) -> None:

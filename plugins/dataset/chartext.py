@@ -1,8 +1,8 @@
-"""The next character of a text, at every step, the task of Sutskever, Martens & Hinton (2011, ICML, "Generating text
-with recurrent neural networks").
+"""Next-character prediction, the task of Sutskever, Martens & Hinton (2011, ICML, "Generating text with recurrent
+neural networks").
 
-Departs from the paper in the text, by default a short one of our own, in starting every window from an empty memory,
-and in taking each character that occurs as a symbol.
+Departs from the paper in the text, by default a short one of our own; in the hidden state, which starts at zero in
+every window; and in the vocabulary, which is every character that occurs.
 """
 
 from codecs import getincrementaldecoder
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -33,18 +34,21 @@ later. this is easy to say and easy to measure, which is why we like it."""
 
 @dataset
 class CharText:
-    """Windows of a text; the targets are the same windows, one character later.
+    """Next-character prediction: windows of a text, with targets shifted by one character.
 
-    `vocab` holds the characters in the order of their tokens. The training rows are views of the text, so that a text
-    of some megabytes needs hardly more than one byte for each of its characters. Nothing is drawn at random.
+    Nothing is random. The training rows are views of the text, so a text of several megabytes needs hardly more than
+    one byte of memory per character.
+
+    Attributes:
+        vocab: the characters, in the order of their tokens.
 
     Args:
         generator: not used.
-        path: a text file in UTF-8, whose content counts and not its name; null takes `text`.
-        text: the text itself; null takes one of our own, about what networks remember.
-        length: characters that are read in a row.
-        held_out: share of the text, at its end, for validation and test; with 0 they are windows of the training text.
-        num_windows: the most windows for validation, and for test.
+        path: a UTF-8 text file; null uses `text`. The job depends on the file's content, not on its name.
+        text: the text itself; null uses a built-in text of 1,232 characters.
+        length: characters in a window.
+        held_out: fraction of the text, at its end, for validation and test; 0 evaluates on training windows.
+        num_windows: maximum number of windows in the validation split, and in the test split.
     """
 
     def __init__(
@@ -76,30 +80,31 @@ class CharText:
 
 
 def _check(part: Tensor, what: str, length: int, advice: str = "") -> None:
+    """Raise ValueError where a part of the text is too short for one window and its targets."""
     if len(part) <= length:
-        few = f"the {what} has {len(part)} characters, dataset.length={length} needs at least {length + 1}"
-        raise ValueError(f"{few}. Set {advice}a smaller dataset.length.")
+        reason = f"the {what} has {len(part)} characters, dataset.length={length} needs at least {length + 1}"
+        raise ValueError(f"{reason}. Set {advice}a smaller dataset.length.")
 
 
-def _windows(part: Tensor, length: int, gap: int, most: int) -> tuple[Tensor, Tensor]:
-    """Views (N, T) of at most `most` evenly spaced windows, at least `gap` apart, and of what follows each position."""
+def _windows(part: Tensor, length: int, gap: int, max_windows: int) -> tuple[Tensor, Tensor]:
+    """Return inputs (N, T) and targets (N, T), as views: evenly spaced windows, their starts at least `gap` apart."""
     last = len(part) - length - 1
-    num_windows = min(most, last // gap + 1)
+    num_windows = min(max_windows, last // gap + 1)
     stride = last // (num_windows - 1) if num_windows > 1 else 1
     windows = part.unfold(0, length + 1, stride)[:num_windows]
     return windows[:, :-1], windows[:, 1:]
 
 
 def _read(path: str | None, text: str) -> tuple[str, Tensor]:
-    """The sorted characters of a text, and the text as tokens. It is read twice, so as never to be there as a whole."""
-    seen: set[str] = set()
+    """Return the sorted characters of a text, and its tokens. Reads it twice, to hold only one block as a string."""
+    characters: set[str] = set()
     num_characters = 0
     for block in _blocks(path, text):
-        seen.update(block)
+        characters.update(block)
         num_characters += len(block)
-    vocab = "".join(sorted(seen))
+    vocab = "".join(sorted(characters))
     codes = _codes(vocab)
-    tokens = torch.empty(num_characters, dtype=_smallest(len(vocab)))
+    tokens = torch.empty(num_characters, dtype=_smallest_dtype(len(vocab)))
     start = 0
     for block in _blocks(path, text):
         tokens[start : start + len(block)] = torch.from_numpy(np.searchsorted(codes, _codes(block)))
@@ -107,28 +112,29 @@ def _read(path: str | None, text: str) -> tuple[str, Tensor]:
     return vocab, tokens
 
 
-def _smallest(vocab: int) -> torch.dtype:
+def _smallest_dtype(vocab: int) -> torch.dtype:
     return torch.uint8 if vocab <= 256 else torch.int16 if vocab <= 1 << 15 else torch.int32
 
 
-def _codes(text: str) -> np.ndarray:
+def _codes(text: str) -> npt.NDArray[np.uint32]:
+    """Return the code points of a text."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
 def _blocks(path: str | None, text: str) -> Iterator[str]:
-    """The text in pieces. Raises ValueError where the file cannot be read, or is not UTF-8."""
+    """Yield the text in blocks. Raises ValueError where the file cannot be read, or is not UTF-8."""
     if path is None:
         yield from (text[start : start + BLOCK] for start in range(0, len(text), BLOCK))
         return
     try:
         with Path(path).open("rb") as file:
-            yield from _decoded(file, path)
+            yield from _decode(file, path)
     except OSError as error:
         raise ValueError(f"dataset.path={path}: the file cannot be read: {error.strerror}.") from None
 
 
-def _decoded(file: BinaryIO, path: str) -> Iterator[str]:
-    """The characters as they stand, line ends too; only the mark that some editors put first is left out."""
+def _decode(file: BinaryIO, path: str) -> Iterator[str]:
+    """Yield the decoded file, line endings unchanged, without a byte order mark."""
     decoder, num_read, is_end = getincrementaldecoder("utf-8-sig")(), 0, False
     while not is_end:
         block = file.read(BLOCK)
@@ -136,6 +142,7 @@ def _decoded(file: BinaryIO, path: str) -> Iterator[str]:
         try:
             yield decoder.decode(block, is_end)
         except UnicodeDecodeError as error:
-            position = num_read - len(error.object) + error.start  # the decoder kept the start of a character
+            # The decoder may hold back bytes of an incomplete character: error.object begins with them.
+            position = num_read - len(error.object) + error.start
             reason = f"byte {position} is not UTF-8 ({error.reason})"
             raise ValueError(f"dataset.path={path}: {reason}. Save the file as UTF-8.") from None

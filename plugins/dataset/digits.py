@@ -1,6 +1,6 @@
-"""Handwritten digits of 8 x 8 pixels (Alpaydin & Kaynak, 1998, doi:10.24432/C50P49), the 1,797 that scikit-learn ships.
+"""Handwritten digits of 8 x 8 pixels (Alpaydin & Kaynak, 1998, doi:10.24432/C50P49): the 1,797 images in scikit-learn.
 
-Departs from the source in splitting these rows at random, by `dataset.seed`, into training, validation and test rows.
+Departs from the source in its splits: rows are assigned to them at random, from `dataset.seed`.
 """
 
 from typing import Annotated
@@ -14,12 +14,12 @@ Rows = Annotated[int, Range(min=10, max=700)]
 
 @dataset
 class Digits:
-    """Real images of ten classes, pixels from 0 to 1. Needs scikit-learn.
+    """Handwritten digits of 8 x 8 pixels between 0 and 1, in ten classes; needs scikit-learn.
 
     Args:
-        generator: the source of the split.
-        num_val: validation images.
-        num_test: test images; all others are for training.
+        generator: source of the random split.
+        num_val: images in the validation split.
+        num_test: images in the test split; all others are for training.
     """
 
     def __init__(self, generator: torch.Generator, *, num_val: Rows = 300, num_test: Rows = 500) -> None:

@@ -1,8 +1,8 @@
-"""Small noisy images with one edge segment each: a task of our own, on which a model's assumptions decide.
+"""Small noisy images with one edge segment each: a task of our own that rewards translation invariance.
 
-A segment is five pixels long: two rows of -1 beside two of +1, on Gaussian noise, at a random place. The four classes
-are its orientation (vertical, horizontal) and polarity (which side is bright). Few images are enough for a convolution,
-which looks for the same thing everywhere; a model without this assumption must see an edge at every place.
+A segment is five pixels long: two rows of -1 beside two rows of +1, on Gaussian noise, at a random position. The four
+classes are its orientation (vertical, horizontal) and polarity (which side is bright). A convolution needs few images,
+because it applies the same filters everywhere; a model without weight sharing must see an edge at every position.
 """
 
 from typing import Annotated
@@ -18,16 +18,16 @@ LENGTH, WIDTH = 5, 4
 
 @dataset
 class Edges:
-    """Images with one short edge, in four classes: vertical or horizontal, bright on one side or the other.
+    """Noisy images with one short edge, in four classes by orientation and polarity.
 
     Args:
-        generator: the source of every draw.
-        size: pixels of a side.
-        noise: standard deviation of the noise on each pixel.
-        shift: train and validate on edges in the left half of the image, test on edges in the right.
-        num_train: training images.
-        num_val: validation images.
-        num_test: test images.
+        generator: source of all random numbers.
+        size: side of the images in pixels.
+        noise: standard deviation of the Gaussian noise on each pixel.
+        shift: put the edges of training and validation images in the left half, those of test images in the right.
+        num_train: images in the training split.
+        num_val: images in the validation split.
+        num_test: images in the test split.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Edges:
         self.spec = DataSpec(kind="image", shape=(1, size, size), target="class", outputs=4)
         half = size // 2
         left, right = ((0, half), (half, size)) if shift else ((0, size), (0, size))
-        # The training images come last, so that their number changes neither of the other splits.
+        # Training images are drawn last, so that num_train does not change the other splits.
         splits = ((num_test, right), (num_val, left), (num_train, left))
         self.test, self.val, self.train = (_draw(n, size, columns, noise, generator) for n, columns in splits)
 
@@ -52,7 +52,7 @@ class Edges:
 def _draw(
     num_rows: int, size: int, columns: tuple[int, int], noise: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Images (N, 1, size, size) whose edges lie between two columns, and their classes (N,)."""
+    """Return images (N, 1, size, size) with edges between two columns, and their classes (N,)."""
     y = (torch.arange(num_rows) % 4)[torch.randperm(num_rows, generator=generator)]
     is_horizontal, is_dark_first = y // 2 == 1, y % 2 == 0
     height = torch.where(is_horizontal, WIDTH, LENGTH)
@@ -69,5 +69,5 @@ def _draw(
 
 
 def _uniform(last: Tensor, generator: torch.Generator) -> Tensor:
-    """Whole numbers from 0 to `last`, each as likely."""
+    """Draw uniform integers from 0 to `last`, inclusive."""
     return (torch.rand(last.shape, dtype=torch.float64, generator=generator) * (last + 1)).long()

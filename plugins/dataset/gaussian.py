@@ -1,7 +1,7 @@
-"""Sequences of independent Gaussian numbers, whose target is the sum of them all. A task of our own.
+"""Sequences of independent Gaussian numbers; the target is their sum. A task of our own.
 
-Every position counts alike, so that on it gradients through time can be compared: what the loss feels of an early
-position and of a late one differs by the model alone. The sum is scaled to a variance of 1.
+Every position contributes equally to the target, so differences between gradients at early and late positions are due
+to the model alone. The sum is scaled to unit variance.
 """
 
 from typing import Annotated
@@ -15,15 +15,15 @@ Rows = Annotated[int, Range(min=2)]
 
 @dataset
 class Gaussian:
-    """Random sequences; the target is the scaled sum of all their numbers.
+    """Gaussian sequences; the target is the sum of all numbers, scaled to unit variance.
 
     Args:
-        generator: the source of every draw.
-        length: positions of a sequence.
+        generator: source of all random numbers.
+        length: positions in a sequence.
         channels: numbers at each position.
-        num_train: training rows.
-        num_val: validation rows.
-        num_test: test rows.
+        num_train: rows in the training split.
+        num_val: rows in the validation split.
+        num_test: rows in the test split.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Gaussian:
         num_test: Rows = 1024,
     ) -> None:
         self.spec = DataSpec(kind="sequence", shape=(length, channels), target="value", outputs=1)
-        # The training rows come last, so that their number changes neither of the other splits.
+        # Training rows are drawn last, so that num_train does not change the other splits.
         draws = (torch.randn(n, length, channels, generator=generator) for n in (num_test, num_val, num_train))
         scale = (length * channels) ** -0.5
         self.test, self.val, self.train = ((x, scale * x.sum((1, 2)).unsqueeze(1)) for x in draws)

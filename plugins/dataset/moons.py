@@ -2,8 +2,8 @@
 2011, JMLR 12).
 
 Class 0 is (cos a, sin a), class 1 is (1 - cos a, 1/2 - sin a), with a uniform in [0, pi], and Gaussian noise on both
-coordinates. Departs from scikit-learn in drawing the angle at random where that takes equal steps, so that rows are
-independent, and in being balanced to the last row.
+coordinates. Departs from scikit-learn in drawing the angle at random instead of in equal steps, so that rows are
+independent. Class sizes differ by at most one row.
 """
 
 import math
@@ -16,14 +16,14 @@ from nnexp import DataSpec, PerLane, Range, dataset
 
 @dataset
 class Moons:
-    """Two interleaving half circles: points in the plane, two classes.
+    """Two interleaving half circles in the plane, one per class.
 
     Args:
-        generator: the source of every draw.
-        num_train: training rows.
-        num_val: validation rows.
-        num_test: test rows.
-        noise: standard deviation of the noise on each coordinate.
+        generator: source of all random numbers.
+        num_train: rows in the training split.
+        num_val: rows in the validation split.
+        num_test: rows in the test split.
+        noise: standard deviation of the Gaussian noise on each coordinate.
     """
 
     def __init__(
@@ -36,11 +36,12 @@ class Moons:
         noise: Annotated[float, Range(min=0), PerLane] = 0.15,
     ) -> None:
         self.spec = DataSpec(kind="vector", shape=(2,), target="class", outputs=2)
-        # The training rows come last, so that their number changes neither of the other splits.
+        # Training rows are drawn last, so that num_train does not change the other splits.
         self.test, self.val, self.train = (_draw(n, noise, generator) for n in (num_test, num_val, num_train))
 
 
 def _draw(num_rows: int, noise: float, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return points (N, 2) and their classes (N,)."""
     y = (torch.arange(num_rows) % 2)[torch.randperm(num_rows, generator=generator)]
     angle = math.pi * torch.rand(num_rows, generator=generator)
     upper = torch.stack([angle.cos(), angle.sin()], dim=1)

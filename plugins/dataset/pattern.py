@@ -1,12 +1,12 @@
 """Binary sequences, positive where a pattern such as 1,0,1 occurs at consecutive positions. A task of our own.
 
-A random sequence of any length but the shortest holds the pattern almost surely (0.84 of those of length 16), so that
-drawing until both classes are full never ends. Instead the matching automaton of the pattern (Knuth, Morris & Pratt,
-1977, doi:10.1137/0206024) counts how many sequences of each class begin with what has been drawn so far, and each
-position is drawn in that proportion: every sequence of a class is equally likely, at any length.
+Almost every long random sequence contains the pattern (84 % at length 16), so rejection sampling of the negative class
+does not scale. Instead the matching automaton of the pattern (Knuth, Morris & Pratt, 1977, doi:10.1137/0206024) counts
+the sequences of each class that continue a given prefix, and each bit is drawn in that proportion: every sequence of a
+class is equally likely, at any length.
 
-With `window` the pattern stands at the start, and what follows is of other symbols: what must be told apart stays the
-same, and only how long it must be kept grows with the length. With `min_length` rows end at different places.
+With `window` the pattern can only occur at the start, and the later positions hold two other symbols: `length` then
+changes how long the answer must be remembered, and nothing else. With `min_length` rows have different lengths.
 """
 
 import warnings
@@ -18,22 +18,22 @@ from torch import Tensor
 
 from nnexp import DataSpec, Range, dataset
 
-PADDING = 4  # the symbols: two bits, two that may follow a window, and the end of a short row
+PADDING = 4  # symbols: 0 and 1 are bits, 2 and 3 may follow a window, 4 pads short rows
 
 
 @dataset
 class Pattern:
-    """Sequences of one-hot bits, half of them with the pattern and half without.
+    """One-hot binary sequences, classified by whether they contain a bit pattern; half of them do.
 
     Args:
-        generator: the source of every draw.
-        length: positions of a sequence.
-        pattern: the bits that must stand side by side.
-        window: bits at the start, the only ones; all later positions are random symbols of two others; null is length.
-        min_length: the shortest row, where rows are of random length; they are padded with zeros. Null is length.
-        num_train: training rows.
-        num_val: validation rows.
-        num_test: test rows.
+        generator: source of all random numbers.
+        length: positions in a sequence.
+        pattern: consecutive bits of the pattern.
+        window: number of bits at the start; later positions hold two other symbols at random. Null: all are bits.
+        min_length: shortest row; lengths are random, and rows are padded with zeros. Null: all rows have `length`.
+        num_train: rows in the training split.
+        num_val: rows in the validation split.
+        num_test: rows in the test split.
     """
 
     def __init__(
@@ -54,33 +54,39 @@ class Pattern:
         self.spec = DataSpec(kind="sequence", shape=(length, classes[0].num_symbols), target="class", outputs=2)
         num_lengths = 1 if min_length is None else length - min_length + 1
         held_out = num_test + num_val
-        # The most rows of one class and one length: split evenly, and each of two splits rounded up.
-        most = -(-(held_out // 2 + 1) // num_lengths) + (num_lengths > 1)
-        short = [c for c in classes if c.sizes[num_lengths - 1] < 1.1 * most]
-        # The training rows come last, so that their number changes neither of the other splits.
-        seen: set[bytes] | None = None if short else set()
-        self.test = _split(classes, num_test, min_length, generator, seen, add=True)
-        self.val = _split(classes, num_val, min_length, generator, seen, add=True)
-        self.train = _split(classes, num_train, min_length, generator, seen, add=False)
-        if short:
-            rarest = min(short, key=lambda c: c.sizes[num_lengths - 1])
+        # Upper bound of the held-out rows of one class and one length, each of the two splits rounded up.
+        max_rows = -(-(held_out // 2 + 1) // num_lengths) + (num_lengths > 1)
+        scarce = [c for c in classes if c.sizes[num_lengths - 1] < 1.1 * max_rows]
+        # Training rows are drawn last, so that num_train does not change the other splits.
+        held_out_rows: set[bytes] | None = None if scarce else set()
+        self.test = _split(classes, num_test, min_length, generator, held_out_rows, add=True)
+        self.val = _split(classes, num_val, min_length, generator, held_out_rows, add=True)
+        self.train = _split(classes, num_train, min_length, generator, held_out_rows, add=False)
+        if scarce:
+            rarest = min(scarce, key=lambda c: c.sizes[num_lengths - 1])
             warnings.warn(_shortage(rarest, num_lengths, held_out, self.test, self.train), stacklevel=2)
 
 
 def _check(length: int, pattern: tuple[int, ...], window: int | None, min_length: int | None) -> None:
+    """Raise ValueError where the lengths do not fit the pattern or each other."""
     if window is not None and min_length is not None:
-        reason = "dataset.window asks how far back the pattern can be, which rows of different lengths would blur"
+        reason = "dataset.window and dataset.min_length are both set: each controls how far back the pattern can be"
         raise ValueError(f"{reason}. Set dataset.window or dataset.min_length to null.")
     if not 0 < len(pattern) <= length:
-        raise ValueError(f"the pattern has {len(pattern)} bits, and sequences have {length}.")
+        raise ValueError(f"dataset.pattern has {len(pattern)} bits: set at least 1, at most dataset.length={length}.")
     for name, value in (("window", window), ("min_length", min_length)):
         if value is not None and not len(pattern) <= value <= length:
-            bounds = f"the pattern has {len(pattern)} bits, and dataset.length is {length}"
-            raise ValueError(f"dataset.{name}={value}: {bounds}. Set it to a number from the one to the other.")
+            reason = f"it must lie between the pattern's {len(pattern)} bits and dataset.length={length}"
+            raise ValueError(f"dataset.{name}={value}: {reason}.")
 
 
 class _Class:
-    """All sequences of one class, counted by what they begin with: `length` bits, `num_after` other symbols."""
+    """Uniform distribution over the sequences of one class: `length` bits, then `num_after` other symbols.
+
+    Attributes:
+        chance_of_one: (length, states of the automaton): probability that the next bit is 1.
+        sizes: number of sequences with the full length, with one bit less, and so on.
+    """
 
     def __init__(
         self,
@@ -102,19 +108,18 @@ class _Class:
             counts = [counts[zero] + counts[one] for zero, one in self.next_state]
             self.chance_of_one[position] = torch.tensor([o / (c or 1) for o, c in zip(ones, counts, strict=True)])
             sizes.append(counts[0] << self.num_after)
-        self.sizes = sizes[::-1]  # of the whole length, of one position less, ...
-        self.size = self.sizes[0]
+        self.sizes = sizes[::-1]
 
     def draw(self, lengths: Tensor) -> Tensor:
-        """Lengths (N,) -> (N, T) symbols, each sequence of the class and of the row's length equally likely."""
+        """Draw symbols (N, T) for lengths (N,): all sequences of the class and of a row's length are equally likely."""
         num_rows = len(lengths)
         follow = torch.tensor(self.next_state)
         state = torch.zeros(num_rows, dtype=torch.long)
         symbols = []
         for position in range(self.length):
             uniform = torch.rand(num_rows, dtype=torch.float64, generator=self.generator)
-            same_rest = (position + self.length - lengths).clamp(max=self.length - 1)  # as many positions are to come
-            bit = (uniform < self.chance_of_one[same_rest, state]).long()
+            remaining = (position + self.length - lengths).clamp(max=self.length - 1)  # where as many bits are to come
+            bit = (uniform < self.chance_of_one[remaining, state]).long()
             state = follow[state, bit]
             symbols.append(bit.masked_fill(position >= lengths, PADDING))
         if self.num_after:
@@ -123,7 +128,7 @@ class _Class:
 
 
 def _automaton(pattern: tuple[int, ...]) -> list[tuple[int, int]]:
-    """For each number of matched bits, the number matched after a 0 and after a 1; a full match stays."""
+    """Return, by number of matched bits, the number matched after a 0 and after a 1; a full match is absorbing."""
     states = []
     for matched in range(len(pattern)):
         after = []
@@ -139,13 +144,18 @@ def _split(
     num_rows: int,
     min_length: int | None,
     generator: torch.Generator,
-    seen: set[bytes] | None,
+    held_out: set[bytes] | None,
     add: bool,
 ) -> tuple[Tensor, ...]:
-    """Rows of both classes in random order, (N, T, C), labels (N,) and perhaps lengths (N,); none of them in `seen`."""
+    """Return rows (N, T, C) of both classes in random order, labels (N,) and, with `min_length`, lengths (N,).
+
+    Args:
+        held_out: rows that are excluded, as bytes; None excludes none, and allows duplicates.
+        add: add the rows to `held_out`.
+    """
     sizes = (num_rows - num_rows // 2, num_rows // 2)
     lengths = _lengths(sizes[0], classes[0].length, min_length, generator)
-    drawn = [_unseen(c, lengths[:size], seen, add) for c, size in zip(classes, sizes, strict=True)]
+    drawn = [_draw_new(c, lengths[:size], held_out, add) for c, size in zip(classes, sizes, strict=True)]
     symbols = torch.cat(drawn)[torch.randperm(num_rows, generator=generator)]
     pattern = torch.tensor(classes[0].pattern)
     labels = (symbols.unfold(1, len(pattern), 1) == pattern).all(-1).any(-1).long()
@@ -155,36 +165,37 @@ def _split(
 
 
 def _lengths(num_rows: int, longest: int, shortest: int | None, generator: torch.Generator) -> Tensor:
-    """Lengths (N,), each as frequent as any other, and the same ones for both classes, so that they tell nothing."""
+    """Draw lengths (N,), all equally frequent; both classes use the same ones, so lengths do not predict the class."""
     if shortest is None:
         return torch.full((num_rows,), longest)
     order = torch.randperm(longest - shortest + 1, generator=generator)
     return shortest + order[torch.arange(num_rows) % len(order)]
 
 
-def _unseen(source: _Class, lengths: Tensor, seen: set[bytes] | None, add: bool) -> Tensor:
-    """Symbols (N, T) of as many rows of each length as `lengths` (N,) asks for."""
-    if seen is None:
+def _draw_new(source: _Class, lengths: Tensor, held_out: set[bytes] | None, add: bool) -> Tensor:
+    """Draw symbols (N, T) that are not in `held_out`, with as many rows of each length as `lengths` (N,) has."""
+    if held_out is None:
         return source.draw(lengths)
     rows: list[Tensor] = []
     wanted = Counter(lengths.tolist())
     while len(rows) < len(lengths):
         for row, length in zip(source.draw(lengths).to(torch.uint8), lengths.tolist(), strict=True):
             key = row.numpy().tobytes()
-            if key not in seen and wanted[length]:
+            if key not in held_out and wanted[length]:
                 wanted[length] -= 1
                 rows.append(row)
                 if add:
-                    seen.add(key)
+                    held_out.add(key)
     return torch.stack(rows).long()
 
 
 def _shortage(
-    short: _Class, num_lengths: int, held_out: int, test: tuple[Tensor, ...], train: tuple[Tensor, ...]
+    scarce: _Class, num_lengths: int, held_out: int, test: tuple[Tensor, ...], train: tuple[Tensor, ...]
 ) -> str:
-    known = {row.numpy().tobytes() for row in train[0]}
-    shared = sum(row.numpy().tobytes() in known for row in test[0]) / len(test[0])
-    which = "with" if short.positive else "without"
-    length = short.length + short.num_after - (num_lengths - 1)
-    few = f"there are only {short.sizes[num_lengths - 1]} sequences of length {length} {which} the pattern"
-    return f"{few}, too few for {held_out} distinct rows held out: {shared:.0%} of the test rows are training rows too."
+    """Describe the class with too few sequences, and the fraction of test rows that are training rows."""
+    training_rows = {row.numpy().tobytes() for row in train[0]}
+    shared = sum(row.numpy().tobytes() in training_rows for row in test[0]) / len(test[0])
+    which = "with" if scarce.positive else "without"
+    length = scarce.length + scarce.num_after - (num_lengths - 1)
+    reason = f"there are only {scarce.sizes[num_lengths - 1]} sequences of length {length} {which} the pattern"
+    return f"{reason}, too few for {held_out} distinct held-out rows: {shared:.0%} of test rows are training rows too."

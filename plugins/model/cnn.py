@@ -3,8 +3,8 @@ arXiv:1512.03385) where `residual` is set.
 
     h_k = pool(relu(W_k * h_{k-1} + b_k)),  y = V max_over_positions(h_L) + c
 
-An image is convolved in two dimensions, everything else in one, over its positions. Departs from the papers in taking
-the maximum over all positions before the output layer, so that what counts is whether a feature is there, not where.
+Convolutions are two-dimensional on images, one-dimensional over positions otherwise. Departs from the papers in taking
+the maximum over all positions before the output layer, which makes the output independent of where a feature is.
 """
 
 from collections.abc import Sequence
@@ -24,23 +24,23 @@ Size = Annotated[int, Range(min=1)]
 
 @model
 class CNN(nn.Module):
-    """Layers of filters that look at a few neighbouring positions, the same filters everywhere.
+    """Convolutional layers with ReLU and max pooling, over images or sequences.
 
-    Where each position has its own prediction, filters see only the positions up to it, and nothing is pooled.
+    For data with a target at each position, convolutions are causal and there is no pooling.
 
     Args:
-        data: what the dataset says of its tensors.
-        channels: filters of each layer; as many layers as numbers.
-        kernel_size: positions that a filter sees, along each axis.
-        stride: positions between two places of a filter.
-        dilation: positions between two taps of a filter.
-        pooling: side of the squares over which the maximum is taken after each layer but the last; 1 does not pool.
-        residual: add each layer's input to its output, through a 1 x 1 convolution where sizes differ.
-        init: initial weights; torch is PyTorch's own draw, normal is N(0, 1/fan_in) with zero biases.
-        init_scale: multiplies every weight matrix but the output's.
+        data: specification of the dataset's tensors.
+        channels: number of filters in each layer.
+        kernel_size: positions that a filter reads along each axis.
+        stride: step of the filters, in positions.
+        dilation: distance between neighbouring taps of a filter, in positions.
+        pooling: window and stride of max pooling after each layer but the last; 1 disables it.
+        residual: add each layer's input to its output, through a 1 x 1 convolution where shapes differ.
+        init: initial weights: PyTorch's defaults (torch), or N(0, 1/fan_in) with zero biases (normal).
+        init_scale: factor on every initial weight matrix but the output layer's.
     """
 
-    fused = True  # False: products of matrices in place of convolutions, faster for many small models under vmap
+    fused = True  # False: matrix products instead of convolutions, faster for many small models under vmap
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class CNN(nn.Module):
     ) -> None:
         super().__init__()
         if not channels:
-            raise ValueError("model.channels is empty. Give the filters of at least one layer.")
+            raise ValueError("model.channels is empty. Set the number of filters of at least one layer.")
         if data.per_step and stride > 1:
-            raise ValueError("with a stride there is no output for each position. Set model.stride=1.")
+            raise ValueError("a stride skips positions, and each has a target. Set model.stride=1.")
         self.data = data
         self.is_image = data.kind == "image" and not data.per_step
         self.pooling = 1 if data.per_step else pooling
@@ -79,7 +79,7 @@ class CNN(nn.Module):
         return nn.Identity() if same else conv(inputs, outputs, 1, self.stride, bias=False)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """(B, *data.shape) -> (B, outputs), or (B, T, outputs) where data.per_step."""
+        """Return outputs (B, outputs), or (B, T, outputs) where data.per_step, for inputs (B, *data.shape)."""
         if self.is_image:
             states = as_image(x, self.data, lengths)
         else:
@@ -92,15 +92,17 @@ class CNN(nn.Module):
                 states, valid = self._pool(states).relu(), self._pool_valid(valid)
             states, valid = self._layer(number, states, valid)
         if self.data.per_step:
-            return self.head(states.transpose(1, 2).contiguous().relu())
-        return self.head(self._most(states).relu())
+            output: Tensor = self.head(states.transpose(1, 2).contiguous().relu())
+        else:
+            output = self.head(self._global_max(states).relu())
+        return output
 
     def _layer(self, number: int, states: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """(B, C, ...) -> (B, C', ...), and which positions of it are not padding: these alone hold other than zeros.
+        """Return the layer's output (B, C', ...) before the activation, and its valid positions; padding is zero.
 
-        What it gives is not yet bent: that commutes with a maximum, of which fewer numbers are left to be bent.
+        ReLU commutes with the maximum, so it is applied after pooling, to fewer numbers.
         """
-        new = self.layers[number](states, self.padding, self.fused)
+        new: Tensor = self.layers[number](states, self.padding, self.fused)
         if self.shortcuts is not None:
             shortcut = self.shortcuts[number]
             new = new + (states if isinstance(shortcut, nn.Identity) else shortcut(states, (0, 0), self.fused))
@@ -109,79 +111,88 @@ class CNN(nn.Module):
         valid = valid[..., :: self.stride]
         return new * valid, valid
 
-    def _most(self, states: Tensor) -> Tensor:
-        """(B, C, ...) -> (B, C): the maximum over all positions."""
+    def _global_max(self, states: Tensor) -> Tensor:
+        """Return the maximum over all positions, (B, C, ...) -> (B, C)."""
         return states.flatten(2).amax(-1) if self.fused else states.movedim(0, -1).flatten(1, -2).amax(1).T
 
     def _pool_valid(self, valid: Tensor | None) -> Tensor | None:
         return None if valid is None else self._pool(valid.to(torch.get_default_dtype())) > 0
 
     def _pool(self, states: Tensor) -> Tensor:
-        """The maximum over squares, (B, C, ...) -> the same with smaller axes."""
+        """Max pooling, (B, C, ...) -> (B, C, ...) with shorter axes."""
         if self.pooling == 1:
             return states
         pool = F.max_pool2d if states.ndim == 4 else F.max_pool1d
-        if self.fused:
-            return pool(states, self.pooling, ceil_mode=True)
-        # Rows and channels exchanged: in memory rows stand last, which torch takes for its fast order of channels.
-        return pool(states.transpose(0, 1), self.pooling, ceil_mode=True).transpose(0, 1)
+        # Unfused layers put rows last in memory: with rows and channels exchanged, that is torch's fast channels_last.
+        states = states if self.fused else states.transpose(0, 1)
+        pooled: Tensor = pool(states, self.pooling, ceil_mode=True)
+        return pooled if self.fused else pooled.transpose(0, 1)
 
 
-class Filters(nn.Module):
-    """What a convolution of torch is given here: margins, and another way to compute it."""
+class Filters(nn.modules.conv._ConvNd):
+    """Mixin for torch's convolutions: zero padding of each side by its own amount, and an unfused path."""
 
-    def forward(self, states: Tensor, margin: tuple[int, int], fused: bool) -> Tensor:
-        """(B, C, ...) -> (B, C', ...).
+    def forward(self, states: Tensor, padding: tuple[int, int], fused: bool) -> Tensor:
+        """Convolve (B, C, ...) -> (B, C', ...).
 
-        Not fused it is one product of matrices, with rows last in memory: for many small models under vmap that is
-        faster than convolutions in groups.
+        The unfused path is one matrix product, with rows last in memory: under vmap that is faster for many small
+        models than grouped convolutions.
+
+        Args:
+            padding: zeros before and after each axis.
+            fused: use torch's convolution.
         """
-        margins = margin * (states.ndim - 2)
+        paddings = padding * (states.ndim - 2)
         if fused:
-            return super().forward(F.pad(states, margins))
-        padded = F.pad(states.movedim(0, -1), (0, 0, *margins))
-        seen = Windows.apply(padded, self.kernel_size, self.stride, self.dilation)
-        sums = self.weight.flatten(1) @ seen.flatten(2).flatten(0, 1)
+            output: Tensor = super().forward(F.pad(states, paddings))
+            return output
+        padded = F.pad(states.movedim(0, -1), (0, 0, *paddings))
+        windows: Tensor = Windows.apply(padded, self.kernel_size, self.stride, self.dilation)
+        sums = self.weight.flatten(1) @ windows.flatten(2).flatten(0, 1)
         if self.bias is not None:
             sums = sums + self.bias.unsqueeze(1)
-        return sums.unflatten(1, seen.shape[2:]).movedim(-1, 0)
+        maps: Tensor = sums.unflatten(1, windows.shape[2:])
+        return maps.movedim(-1, 0)
 
 
-class Filters1d(Filters, nn.Conv1d):
-    """Along a sequence."""
+class Filters1d(Filters, nn.Conv1d):  # type: ignore[misc]  # forward takes more than that of Conv1d
+    """Convolution over the positions of a sequence."""
 
 
-class Filters2d(Filters, nn.Conv2d):
-    """Across an image."""
+class Filters2d(Filters, nn.Conv2d):  # type: ignore[misc]  # forward takes more than that of Conv2d
+    """Convolution over the pixels of an image."""
 
 
 class Windows(torch.autograd.Function):
-    """(C, ..., B) -> (C, taps, ..., B): what each tap of a filter sees at each place.
+    """Sliding windows, (C, ..., B) -> (C, taps, ..., B): the input of each tap of a filter at each output position.
 
-    A function of its own for its gradient: torch's, of slices, writes a whole array for each of them.
+    Has its own backward because autograd's, of one slice per tap, allocates a whole array for each of them.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(padded: Tensor, *geometry: tuple[int, ...]) -> Tensor:
+        """Return the windows; `geometry` is kernel size, stride and dilation by axis."""
         return torch.stack([padded[part] for part in _slices(padded.shape[1:-1], *geometry)], dim=1)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        """Keep the shape and the slices for backward."""
         padded, *geometry = inputs
         ctx.shape, ctx.slices = padded.shape, _slices(padded.shape[1:-1], *geometry)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradient of the padded input: the windows' gradients, added where they overlap."""
         total = grad.new_zeros(ctx.shape)
-        for part, seen in zip(ctx.slices, grad.unbind(1), strict=True):
-            total[part] += seen
+        for part, of_tap in zip(ctx.slices, grad.unbind(1), strict=True):
+            total[part] += of_tap
         return total, None, None, None
 
 
 def _slices(sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[Any]:
-    """For each tap, the part of (C, ..., B) that it sees."""
+    """Return, by tap, the slice of (C, ..., B) that it reads."""
     axes = [
         [slice(tap * step, size - (taps - 1 - tap) * step, jump) for tap in range(taps)]
         for size, taps, jump, step in zip(sizes, kernel, stride, dilation, strict=True)

@@ -5,7 +5,7 @@
     h_t = (1 - z) * n + z * h_{t-1}
 
 Departs from the paper, as PyTorch does, in the bias c_n inside the reset product and in the sign of z: z = 1 keeps the
-old state. There is no forget gate, and so no `forget_bias`.
+previous state. There is no forget gate, hence no `forget_bias`.
 """
 
 from typing import Annotated, Literal
@@ -18,16 +18,16 @@ from nnexp.nn import Recurrent
 
 @model
 class GRU(Recurrent):
-    """A recurrent layer with two gates: one mixes the old state with a candidate, one hides the old from the candidate.
+    """Gated recurrent unit: the state is a gated mean of the previous state and a candidate.
 
     Args:
-        data: what the dataset says of its tensors.
-        hidden_size: units in h.
-        num_layers: layers, each reading the states of the one below.
-        bidirectional: read the sequence from both ends; refused where each position is to be predicted.
-        bias: whether sums have biases, the output's among them.
-        init: initial weights; torch is PyTorch's own draw, normal is N(0, 1/fan_in) with zero biases.
-        init_scale: multiplies every weight matrix but the output's.
+        data: specification of the dataset's tensors.
+        hidden_size: units in the state h.
+        num_layers: number of layers; each reads the states of the one below.
+        bidirectional: also read the sequence backwards; refused for data with a target at each position.
+        bias: add biases, in the output layer too.
+        init: initial weights: PyTorch's defaults (torch), or N(0, 1/fan_in) with zero biases (normal).
+        init_scale: factor on every initial weight matrix but the output layer's.
     """
 
     def __init__(

@@ -3,7 +3,7 @@ least squares where it is a value.
 
     y = W x + b
 
-Departs from the paper in giving one sum for each class, two for two classes; only their difference counts.
+Departs from the paper in having one output per class, two for two classes; only their difference matters.
 """
 
 from typing import Annotated, Literal
@@ -17,13 +17,13 @@ from nnexp.nn import initialise
 
 @model
 class Linear(nn.Module):
-    """One weighted sum of all inputs for each output: what can be had without a hidden layer.
+    """Linear map from all inputs to the outputs: the baseline without a hidden layer.
 
     Args:
-        data: what the dataset says of its tensors.
-        context: positions that are read for each prediction, where there is one for each position.
-        bias: whether sums have biases.
-        init: initial weights; torch is PyTorch's own draw, normal is N(0, 1/fan_in) with zero biases.
+        data: specification of the dataset's tensors.
+        context: positions read for each prediction, for data with a target at each position.
+        bias: add biases.
+        init: initial weights: PyTorch's defaults (torch), or N(0, 1/fan_in) with zero biases (normal).
     """
 
     def __init__(
@@ -40,7 +40,10 @@ class Linear(nn.Module):
         initialise(self, init, 1.0, head=self.head)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """(B, *data.shape) -> (B, outputs), or (B, T, outputs) where data.per_step."""
+        """Return outputs (B, outputs), or (B, T, outputs) where data.per_step, for inputs (B, *data.shape)."""
         if self.data.per_step:
-            return self.head(as_windows(x, self.data, self.context, lengths))
-        return self.head(as_vector(x, self.data, lengths))
+            inputs = as_windows(x, self.data, self.context, lengths)
+        else:
+            inputs = as_vector(x, self.data, lengths)
+        output: Tensor = self.head(inputs)
+        return output

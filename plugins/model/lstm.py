@@ -5,8 +5,8 @@ Gers, Schmidhuber & Cummins (2000, doi:10.1162/089976600300015015).
     g = tanh(W_g x_t + U_g h_{t-1} + b_g)
     c_t = f * c_{t-1} + i * g,  h_t = o * tanh(c_t)
 
-Departs from the papers in having no peepholes, and in training by whole backpropagation through time. As in PyTorch,
-gates stand in the order (i, f, g, o) and each has two biases, whose sum counts.
+Departs from the papers in having no peepholes, and in training by full backpropagation through time. As in PyTorch,
+gates are in the order (i, f, g, o) and each has two biases, which are added.
 """
 
 from typing import Annotated, Literal
@@ -20,18 +20,18 @@ from nnexp.nn import Recurrent
 
 @model
 class LSTM(Recurrent):
-    """A recurrent layer whose gates decide what its memory keeps, takes in and shows.
+    """Long short-term memory: gates control what the cell state keeps, adds and outputs.
 
     Args:
-        data: what the dataset says of its tensors.
-        hidden_size: units in h and c.
-        num_layers: layers, each reading the states of the one below.
-        bidirectional: read the sequence from both ends; refused where each position is to be predicted.
-        bias: whether sums have biases, the output's among them; without, forget_bias must be null.
-        forget_bias: effective bias of the forget gate at the start, in every layer and direction; null leaves PyTorch's
-            own draw.
-        init: initial weights; torch is PyTorch's own draw, normal is N(0, 1/fan_in) with zero biases.
-        init_scale: multiplies every weight matrix but the output's.
+        data: specification of the dataset's tensors.
+        hidden_size: units in the state h and in the cell state c.
+        num_layers: number of layers; each reads the states of the one below.
+        bidirectional: also read the sequence backwards; refused for data with a target at each position.
+        bias: add biases, in the output layer too; if false, forget_bias must be null.
+        forget_bias: initial bias of the forget gate (the sum of both) in every layer and direction; null keeps the
+            biases that `init` gives.
+        init: initial weights: PyTorch's defaults (torch), or N(0, 1/fan_in) with zero biases (normal).
+        init_scale: factor on every initial weight matrix but the output layer's.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class LSTM(Recurrent):
         init_scale: Annotated[float, Range(min=0), PerLane] = 1.0,
     ) -> None:
         if forget_bias is not None and not bias:
-            raise ValueError("without biases there is no forget bias. Set model.forget_bias=null, or model.bias=true.")
+            raise ValueError("model.forget_bias needs biases. Set model.forget_bias=null, or model.bias=true.")
         options = {"batch_first": True, "bidirectional": bidirectional, "bias": bias}
         super().__init__(data, nn.LSTM(data.channels, hidden_size, num_layers, **options), init, init_scale)
         if forget_bias is not None:
@@ -55,7 +55,7 @@ class LSTM(Recurrent):
 
     @torch.no_grad()
     def _set_forget_bias(self, forget_bias: float) -> None:
-        """PyTorch adds two biases: one holds the value, the other zero."""
+        """Set the forget gate's input bias to the value and its recurrent bias to zero: PyTorch adds the two."""
         size = self.core.hidden_size
         for suffix in self.suffixes():
             self.core.get_parameter(f"bias_ih_{suffix}")[size : 2 * size] = forget_bias

@@ -2,7 +2,7 @@
 
     h_0 = x,  h_k = f(W_k h_{k-1} + b_k),  y = V h_L + c
 
-Departs from the paper in leaving the output linear, for the loss takes logits, and in the choice of f.
+Departs from the paper in the linear output, because the loss takes logits, and in the choice of f.
 """
 
 from itertools import pairwise
@@ -19,16 +19,16 @@ ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU, "sigmoid": nn.
 
 @model
 class MLP(nn.Module):
-    """Layers of units, each a weighted sum of all units before it, bent by an activation.
+    """Multilayer perceptron: fully connected layers, each followed by an activation function.
 
     Args:
-        data: what the dataset says of its tensors.
+        data: specification of the dataset's tensors.
         hidden_size: units in each hidden layer.
-        num_layers: hidden layers; 0 leaves a linear model.
-        context: positions that are read for each prediction, where there is one for each position.
-        activation: applied after each hidden layer; identity makes the whole network linear.
-        init: initial weights; torch is PyTorch's own draw, normal is N(0, 1/fan_in) with zero biases.
-        init_scale: multiplies every weight matrix but the output's.
+        num_layers: number of hidden layers; 0 is a linear model.
+        context: positions read for each prediction, for data with a target at each position.
+        activation: function after each hidden layer; identity makes the network linear.
+        init: initial weights: PyTorch's defaults (torch), or N(0, 1/fan_in) with zero biases (normal).
+        init_scale: factor on every initial weight matrix but the output layer's.
     """
 
     def __init__(
@@ -52,7 +52,10 @@ class MLP(nn.Module):
         initialise(self, init, init_scale, head=self.head)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """(B, *data.shape) -> (B, outputs), or (B, T, outputs) where data.per_step."""
+        """Return outputs (B, outputs), or (B, T, outputs) where data.per_step, for inputs (B, *data.shape)."""
         if self.data.per_step:
-            return self.head(self.hidden(as_windows(x, self.data, self.context, lengths)))
-        return self.head(self.hidden(as_vector(x, self.data, lengths)))
+            inputs = as_windows(x, self.data, self.context, lengths)
+        else:
+            inputs = as_vector(x, self.data, lengths)
+        output: Tensor = self.head(self.hidden(inputs))
+        return output

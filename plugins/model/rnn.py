@@ -2,8 +2,8 @@
 
     h_t = f(W x_t + U h_{t-1} + b),  h_0 = 0
 
-Departs from the paper in training by whole backpropagation through time, and in f = tanh where the paper has the
-logistic function. As in PyTorch there are two biases, whose sum counts.
+Departs from the paper in training by full backpropagation through time, and in f = tanh where the paper has the
+logistic function. As in PyTorch there are two biases, which are added.
 """
 
 from typing import Annotated, Literal
@@ -16,17 +16,17 @@ from nnexp.nn import Recurrent
 
 @model
 class RNN(Recurrent):
-    """A recurrent layer whose state is a bent weighted sum of the input and of the state before.
+    """Elman network: the state is a nonlinear function of the input and the previous state.
 
     Args:
-        data: what the dataset says of its tensors.
-        hidden_size: units in h.
-        num_layers: layers, each reading the states of the one below.
-        bidirectional: read the sequence from both ends; refused where each position is to be predicted.
-        bias: whether sums have biases, the output's among them.
-        nonlinearity: the f above.
-        init: initial weights; torch is PyTorch's own draw, normal is N(0, 1/fan_in) with zero biases.
-        init_scale: multiplies every weight matrix but the output's.
+        data: specification of the dataset's tensors.
+        hidden_size: units in the state h.
+        num_layers: number of layers; each reads the states of the one below.
+        bidirectional: also read the sequence backwards; refused for data with a target at each position.
+        bias: add biases, in the output layer too.
+        nonlinearity: the function f of the equation.
+        init: initial weights: PyTorch's defaults (torch), or N(0, 1/fan_in) with zero biases (normal).
+        init_scale: factor on every initial weight matrix but the output layer's.
     """
 
     def __init__(

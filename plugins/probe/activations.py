@@ -1,11 +1,11 @@
-"""What each layer gives: how its numbers are distributed, and whether they lie at the ends of a bounded function, after
-Glorot & Bengio (2010, "Understanding the difficulty of training deep feedforward neural networks").
+"""Distribution and saturation of each layer's outputs, after Glorot & Bengio (2010, "Understanding the difficulty of
+training deep feedforward neural networks").
 
     saturated: |tanh| > 0.97,  sigmoid < 0.03 or > 0.97,  relu = 0;  states of rnn, lstm and gru as tanh
 
-Departs from the paper, which watches the layers of one network, in finding layers and functions by watching a forward
-pass. A function that is no layer has the name of the layer before it, such as `layers.0.relu`; calls of the same name
-count together, and padding does not count.
+Departs from the paper, which studies one network, in finding layers and functions by tracing a forward pass. A
+function that is not a layer is named after the layer before it, such as `layers.0.relu`; calls with the same name are
+pooled, and padding is excluded.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BUCKETS = 30
-MOST_LAYERS, MOST_NUMBERS = 12, 2**16
-END = 0.97
+MAX_LAYERS, MAX_NUMBERS = 12, 2**16
+SATURATION = 0.97
 TANH = ("tanh", "rnn_tanh", "lstm", "gru", "rnn_tanh_cell", "lstm_cell", "gru_cell")
 RELU = ("relu", "rnn_relu", "rnn_relu_cell")
 BOUNDED = (*TANH, *RELU, "sigmoid")
@@ -37,37 +37,38 @@ BOUNDED = (*TANH, *RELU, "sigmoid")
 
 @dataclass
 class Layer:
-    """Outputs of a layer, and the bounded function that they are of, if of any."""
+    """Outputs of a layer in all its calls, and the bounded function that made them, if any."""
 
     outputs: list[Tensor] = field(default_factory=list)
-    bent_by: str | None = None
+    activation: str | None = None
 
 
 @probe
 @dataclass(kw_only=True)
 class Activations(Probe):
-    """The distribution of what each layer gives, and how much of it is saturated.
+    """Distribution of each layer's outputs, and the fraction of saturated values.
 
     Args:
-        rows: inputs of the validation split that are looked at.
+        rows: number of validation rows.
     """
 
     rows: Annotated[int, Range(min=1)] = 64
 
     def __call__(self, view: View) -> Observation | None:
+        """Return means, standard deviations and saturation by layer; None where no layer is called."""
         x, _, *lengths = view.rows("val", self.rows)
-        found = _layers(view.module, x, *lengths)
-        layers = _some(found)
+        all_layers = _layers(view.module, x, *lengths)
+        layers = _select(all_layers)
         if not layers:
             return None
         with torch.no_grad():
             valid = valid_positions(lengths[0], view.data.max_length) if lengths else None
-            measured = torch.stack([_measured(layer, valid) for layer in layers.values()]).tolist()
-        return _seen(layers, measured, len(found))
+            measured = torch.stack([_measure(layer, valid) for layer in layers.values()]).tolist()
+        return _observation(layers, measured, len(all_layers))
 
 
 def _layers(module: nn.Module, x: Tensor, *lengths: Tensor) -> dict[str, Layer]:
-    """By name, in the order in which they are first called."""
+    """Return layers and bounded functions by name, in the order of their first call."""
     leaves = {name for name, layer in module.named_modules() if name and _is_leaf(name, layer)}
     with watching(module) as calls:
         operations, _ = operations_of(module, x, *lengths)
@@ -76,48 +77,48 @@ def _layers(module: nn.Module, x: Tensor, *lengths: Tensor) -> dict[str, Layer]:
     last = ""
     for operation in operations:
         first = operation.outputs[0]
-        bent_by = operation.name if operation.name in BOUNDED else None
+        activation = operation.name if operation.name in BOUNDED else None
         call = outputs.get(id(first))
         if call is not None and call.name == operation.scope:
             last = call.name
-            _add(layers, last, first, bent_by)
-        elif bent_by and operation.scope not in leaves:
-            _add(layers, f"{last}.{operation.name}".lstrip("."), first, bent_by)
+            _add(layers, last, first, activation)
+        elif activation and operation.scope not in leaves:
+            _add(layers, f"{last}.{operation.name}".lstrip("."), first, activation)
     return layers
 
 
 def _is_leaf(name: str, layer: nn.Module) -> bool:
-    """Whether a layer is of one piece. What computes its weights is no part of it; dropout does nothing here."""
-    is_computing = "parametrizations" in name.split(".") or isinstance(layer, nn.modules.dropout._DropoutNd)
-    return not is_computing and all(child == "parametrizations" for child, _ in layer.named_children())
+    """Check that a layer has no sublayers; parametrizations of weights and dropout are not layers."""
+    is_skipped = "parametrizations" in name.split(".") or isinstance(layer, nn.modules.dropout._DropoutNd)
+    return not is_skipped and all(child == "parametrizations" for child, _ in layer.named_children())
 
 
-def _some(layers: dict[str, Layer]) -> dict[str, Layer]:
-    """At most so many, the first and the last among them."""
+def _select(layers: dict[str, Layer]) -> dict[str, Layer]:
+    """Return at most MAX_LAYERS, evenly spaced, with the first and the last."""
     names = list(layers)
-    places = torch.linspace(0, len(names) - 1, min(len(names), MOST_LAYERS)).round().long().tolist()
+    places = torch.linspace(0, len(names) - 1, min(len(names), MAX_LAYERS)).round().long().tolist()
     return {names[place]: layers[names[place]] for place in places}
 
 
-def _add(layers: dict[str, Layer], name: str, output: Tensor, bent_by: str | None) -> None:
+def _add(layers: dict[str, Layer], name: str, output: Tensor, activation: str | None) -> None:
     if output.is_floating_point():
         layer = layers.setdefault(name, Layer())
         layer.outputs.append(output.detach())
-        layer.bent_by = bent_by
+        layer.activation = activation
 
 
-def _measured(layer: Layer, valid: Tensor | None) -> Tensor:
-    """(5 + BUCKETS,): lowest, highest, mean, standard deviation, share saturated, counts. It stays on the device."""
+def _measure(layer: Layer, valid: Tensor | None) -> Tensor:
+    """Return (5 + BUCKETS,): minimum, maximum, mean, standard deviation, fraction saturated, counts; on the device."""
     parts = [_flat(output, valid) for output in layer.outputs]
     values, counted = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-    step = -(-len(values) // MOST_NUMBERS)
+    step = -(-len(values) // MAX_NUMBERS)
     values, counted = values[::step].to(torch.get_default_dtype()), counted[::step]
     counted = counted & values.isfinite()
     values, weight = torch.where(counted, values, 0), counted.to(values.dtype)
     number = weight.sum()
     mean = values.sum() / number
     spread = ((values - mean).square() * weight).sum().div(number).sqrt()
-    saturated = (_is_saturated(values, layer.bent_by) * weight).sum() / number
+    saturated = (_is_saturated(values, layer.activation) * weight).sum() / number
     low, high = torch.where(counted, values, torch.inf).amin(), torch.where(counted, values, -torch.inf).amax()
     half = torch.where(high > low, 0.0, 0.5)
     low, high = low - half, high + half
@@ -127,7 +128,7 @@ def _measured(layer: Layer, valid: Tensor | None) -> Tensor:
 
 
 def _flat(output: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The numbers of an output, and whether each counts: those of padded positions (B, T) do not."""
+    """Return the flattened output, and which of its numbers are not padding, for valid positions (B, T)."""
     if valid is None or output.ndim < 3 or valid.shape not in (output.shape[:2], output.shape[:: output.ndim - 1]):
         return output.flatten(), torch.ones_like(output, dtype=torch.bool).flatten()
     is_second = valid.shape == output.shape[:2]
@@ -135,26 +136,29 @@ def _flat(output: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
     return output.flatten(), valid.view(shape).expand_as(output).flatten()
 
 
-def _is_saturated(values: Tensor, bent_by: str | None) -> Tensor:
-    if bent_by in TANH:
-        return values.abs() > END
-    if bent_by in RELU:
+def _is_saturated(values: Tensor, activation: str | None) -> Tensor:
+    """Return which values are saturated, or NaN for an unbounded function."""
+    if activation in TANH:
+        return values.abs() > SATURATION
+    if activation in RELU:
         return values == 0
-    return (values > END) | (values < 1 - END) if bent_by == "sigmoid" else torch.full_like(values, torch.nan)
+    if activation == "sigmoid":
+        return (values > SATURATION) | (values < 1 - SATURATION)
+    return torch.full_like(values, torch.nan)
 
 
-def _seen(layers: dict[str, Layer], measured: Sequence[Sequence[float]], num_found: int) -> Observation:
+def _observation(layers: dict[str, Layer], measured: Sequence[Sequence[float]], num_found: int) -> Observation:
     scalars: dict[str, float] = {}
     rows, numbers = {}, {}
-    for (layer, about), (low, high, mean, spread, saturated, *counts) in zip(layers.items(), measured, strict=True):
+    for (layer, info), (low, high, mean, spread, saturated, *counts) in zip(layers.items(), measured, strict=True):
         if not sum(counts):
-            continue  # not one finite number
+            continue  # no finite number
         name = re.sub(r"[^\w./-]", "_", layer)[-80:]
         scalars |= {f"mean/{name}": mean, f"spread/{name}": spread}
-        scalars |= {f"saturated/{name}": saturated} if about.bent_by else {}
+        scalars |= {f"saturated/{name}": saturated} if info.activation else {}
         edges = [low + (high - low) * place / BUCKETS for place in range(BUCKETS + 1)]
         rows[f"outputs/{name}"] = [(*ends, count) for ends, count in zip(pairwise(edges), counts, strict=True)]
-        note = f"{saturated:.0%} {'zero' if about.bent_by in RELU else 'saturated'}" if about.bent_by else ""
+        note = f"{saturated:.0%} {'zero' if info.activation in RELU else 'saturated'}" if info.activation else ""
         numbers[layer] = {"edges": edges, "counts": counts, "mean": mean, "spread": spread, "note": note}
     if not numbers:
         return Observation()
@@ -166,5 +170,5 @@ def _seen(layers: dict[str, Layer], measured: Sequence[Sequence[float]], num_fou
 def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
     layers = numbers["layers"]
     edges, counts, notes = ([layer[part] for layer in layers.values()] for part in ("edges", "counts", "note"))
-    label = "output of a unit, from the lowest to the highest; line at 0"
+    label = "output of a unit, from minimum to maximum; line at 0"
     ridges(figure.subplots(), list(layers), edges, counts, label, notes)

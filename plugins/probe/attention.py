@@ -1,12 +1,13 @@
-"""Where a model looks: the weights of attention (Bahdanau, Cho & Bengio, 2015, arXiv:1409.0473; with heads, Vaswani et
-al., 2017, arXiv:1706.03762) and how spread they are.
+"""Attention weights and their entropy (Bahdanau, Cho & Bengio, 2015, arXiv:1409.0473; with heads, Vaswani et al., 2017,
+arXiv:1706.03762).
 
     A = softmax(q k^T / sqrt(d)),  mean entropy of a layer = mean over heads and queries of -sum_j A_ij log2 A_ij  bits
 
-Departs from the papers in knowing no model: attention is any product of matrices, as torch computes it below all its
-modules, of which one has rows that are not negative and sum to 1. So it is found in torch's own modules and functions
-as in a model that writes it out, but not where weights and values meet in no product of matrices. 0 bits look at one
-place alone, log2 n bits at n places alike. The means are over the longest of the first validation rows.
+Departs from the papers in requiring no knowledge of the model: attention is any batched matrix product, as torch
+dispatches it, with one factor whose rows are nonnegative and sum to 1. This finds torch's own modules and functions as
+well as attention that a model writes out, but not weights that are applied without a matrix product. An entropy of 0
+bits is attention to a single position, log2 n bits uniform attention to n positions. Means are over the longest of the
+first validation rows.
 """
 
 from __future__ import annotations
@@ -31,16 +32,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROWS = 4
-MOST_LAYERS, MOST_HEADS, MOST_POSITIONS = 4, 4, 40
-PRODUCTS = {torch.ops.aten.bmm.default: (0, 1), torch.ops.aten.baddbmm.default: (1, 2)}  # and where their factors stand
+MAX_LAYERS, MAX_HEADS, MAX_POSITIONS = 4, 4, 40
+# Operations, and the positions of the factors among their arguments.
+PRODUCTS = {torch.ops.aten.bmm.default: (0, 1), torch.ops.aten.baddbmm.default: (1, 2)}
 
 
 @probe
 @dataclass(kw_only=True)
 class Attention(Probe):
-    """Which positions each head of each attention layer looks at, and how widely."""
+    """Attention maps of each layer and head, and the mean entropy of each layer in bits."""
 
     def __call__(self, view: View) -> Observation | None:
+        """Return entropies by layer and maps of one row; None where the model has no attention."""
         x, _, *lengths = view.rows("val", 64)
         longest = (
             lengths[0].argsort(descending=True, stable=True)[:ROWS] if lengths else torch.arange(min(ROWS, len(x)))
@@ -57,8 +60,8 @@ class Attention(Probe):
 
 
 def _weights(view: View, x: Tensor, *lengths: Tensor) -> list[tuple[str, Tensor]]:
-    """The attention weights (heads, queries, keys) of one row in order of use, without its padding, by layer."""
-    with torch.no_grad(), _inside(view.module) as layers, _written_out(), Products(layers) as products:
+    """Return (layer, attention weights (heads, queries, keys)) of one row without its padding, in order of use."""
+    with torch.no_grad(), _current_layers(view.module) as layers, _unfused_attention(), Products(layers) as products:
         view.module(x, *lengths)
     if not products.found:
         return []
@@ -66,16 +69,19 @@ def _weights(view: View, x: Tensor, *lengths: Tensor) -> list[tuple[str, Tensor]
     found = [pair for pair, is_one in zip(products.found, is_weights, strict=True) if is_one]
     if not lengths or view.data.kind == "image":
         return found
-    most, valid = view.data.max_length, int(lengths[0])
-    ends = [[valid if size == most else size for size in each.shape[1:]] for _, each in found]
+    max_length, num_valid = view.data.max_length, int(lengths[0])
+    ends = [[num_valid if size == max_length else size for size in each.shape[1:]] for _, each in found]
     return [(name, each[:, :rows, :columns]) for (name, each), (rows, columns) in zip(found, ends, strict=True)]
 
 
 class Products(TorchDispatchMode):
-    """Notes both factors of each product of batches of matrices, as if each were to weight rows of the other.
+    """Record both factors of each batched matrix product, oriented as attention weights over rows of the other.
 
     Args:
-        layers: the names of the layers that are being computed, the innermost last.
+        layers: names of the layers being computed, innermost last.
+
+    Attributes:
+        found: (layer, factor) for each factor, in order of use.
     """
 
     def __init__(self, layers: list[str]) -> None:
@@ -91,7 +97,7 @@ class Products(TorchDispatchMode):
 
 
 def _is_attention(weights: Tensor) -> Tensor:
-    """(): whether each row sums to 1, or is masked as a whole; zeros and ones alone are a choice made before."""
+    """Return (), true where every row sums to 1 or is fully masked. One-hot rows alone are indexing, not attention."""
     sums, tolerance = weights.double().sum(-1), 1e-4 if weights.dtype.itemsize > 2 else 1e-2
     is_one, is_masked = (sums - 1).abs() < tolerance, (weights == 0).all(-1)
     is_mixed = ((weights > 0) & (weights < 1)).any()
@@ -99,8 +105,8 @@ def _is_attention(weights: Tensor) -> Tensor:
 
 
 @contextmanager
-def _inside(module: nn.Module) -> Iterator[list[str]]:
-    """The names of the layers that are being computed, the innermost last."""
+def _current_layers(module: nn.Module) -> Iterator[list[str]]:
+    """Yield a list that holds the names of the layers being computed, innermost last."""
     names: list[str] = [""]
 
     def enter(name: str) -> Callable[..., None]:
@@ -119,8 +125,8 @@ def _inside(module: nn.Module) -> Iterator[list[str]]:
 
 
 @contextmanager
-def _written_out() -> Iterator[None]:
-    """Torch's attention computed in operations that can be watched, not in one."""
+def _unfused_attention() -> Iterator[None]:
+    """Make torch compute attention in separate operations, which can be recorded."""
     is_fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -131,7 +137,7 @@ def _written_out() -> Iterator[None]:
 
 
 def _entropies(found: list[tuple[str, Tensor]]) -> dict[str, float]:
-    """The mean entropy of each layer in bits; queries that may look nowhere do not count."""
+    """Return the mean entropy of each layer in bits, without queries that are fully masked."""
     each = [torch.special.entr(weights.double()).sum(-1) / math.log(2) for _, weights in found]
     counts = [(weights > 0).any(-1).sum() for _, weights in found]
     sums = torch.stack([torch.stack([e.sum(), count]) for e, count in zip(each, counts, strict=True)]).tolist()
@@ -142,7 +148,7 @@ def _entropies(found: list[tuple[str, Tensor]]) -> dict[str, float]:
 
 
 def _picture(found: list[tuple[str, Tensor]], entropies: dict[str, float], is_image: bool) -> Picture:
-    maps = [(name, weights[:MOST_HEADS, :MOST_POSITIONS, :MOST_POSITIONS]) for name, weights in found[:MOST_LAYERS]]
+    maps = [(name, weights[:MAX_HEADS, :MAX_POSITIONS, :MAX_POSITIONS]) for name, weights in found[:MAX_LAYERS]]
     counts = {
         "layers": [len(maps), len(found)],
         "heads": [max(len(w) for _, w in maps), max(len(w) for _, w in found)],
@@ -163,7 +169,7 @@ def _picture(found: list[tuple[str, Tensor]], entropies: dict[str, float], is_im
 
 def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
     axes, layers = figure.subplots(), numbers["layers"]
-    images = _same_size([layer["weights"] for layer in layers])
+    images = _pad([layer["weights"] for layer in layers])
     highest = max((v for row in images for image in row for line in image for v in line if v is not None), default=1.0)
     names = [f"{shortened(each['name'], 14)}\nentropy {each['entropy in bits'] or 0:.1f} bits" for each in layers]
     heads = [f"head {number + 1}" for number in range(numbers["counts"]["heads"][0])]
@@ -172,8 +178,8 @@ def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
     colour_bar(figure, image, "weight of attention", axes)
 
 
-def _same_size(images: list[Any]) -> list[Any]:
-    """Missing numbers to the right of and below those that are smaller."""
+def _pad(images: list[Any]) -> list[Any]:
+    """Pad smaller images with missing values on the right and at the bottom."""
     height = max(len(image) for row in images for image in row)
     width = max(len(image[0]) for row in images for image in row)
     return [

@@ -1,10 +1,10 @@
-"""What a model says of every point of the plane: the decision regions of Lippmann (1987, "An introduction to computing
+"""Predictions over the plane of two features: the decision regions of Lippmann (1987, "An introduction to computing
 with neural nets", IEEE ASSP Magazine 4).
 
-    p(c | x) = softmax(y(x))_c,  the boundary is where the most probable class changes: p = 1/2 where there are two
+    p(c | x) = softmax(y(x))_c,  the boundary is where the most probable class changes: p = 1/2 for two classes
 
-For data of two features and a class; of one or two features and a value, what is drawn is that value itself. Departs
-from the source in showing how sure the model is, not only what it chooses.
+For classification of two features; for regression on one or two features, the predicted value is drawn. Departs from
+the source in showing probabilities, not only the predicted class.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIDE = 100  # points along an axis of the grid
-MARGIN = 0.15  # around the data, in parts of their range
-MOST_POINTS = 400
+MARGIN = 0.15  # around the data, as a fraction of their range
+MAX_POINTS = 400
 NAMES = ("feature 1", "feature 2")
 
 
 @probe
 @dataclass(kw_only=True)
 class DecisionBoundary(Probe):
-    """The predicted class, or value, at every point around data of two features."""
+    """Predicted class or value over the plane, for data with two features (regression: one or two)."""
 
     def __call__(self, view: View) -> Observation | None:
+        """Return a picture of the predictions on a grid; None for data without a plane or a line of inputs."""
         data = view.data
         num_features = data.features if data.kind == "vector" else 0
         is_value = data.target == "value" and data.outputs == 1 and num_features in (1, 2)
         is_class = data.target == "class" and data.outputs > 1 and num_features == 2
         if data.per_step or not (is_value or is_class):
             return None
-        x, y, *_ = view.rows("train", MOST_POINTS)
+        x, y, *_ = view.rows("train", MAX_POINTS)
         low, high = _limits(x)
         with torch.no_grad():
             output = view.module(_grid(low, high)).cpu().double()
@@ -54,14 +55,14 @@ class DecisionBoundary(Probe):
 
 
 def _limits(x: Tensor) -> tuple[Tensor, Tensor]:
-    """(F,) and (F,): where the grid begins and ends."""
+    """Return the lower and upper ends (F,) of the grid."""
     low, high = x.amin(0), x.amax(0)
     span = torch.where(high > low, high - low, torch.ones_like(low))
     return low - MARGIN * span, high + MARGIN * span
 
 
 def _grid(low: Tensor, high: Tensor) -> Tensor:
-    """(SIDE ** F, F): the middles of equal cells, the first feature changing fastest."""
+    """Return the centres (SIDE ** F, F) of equal cells, the first feature changing fastest."""
     at = (torch.arange(SIDE, device=low.device, dtype=low.dtype) + 0.5) / SIDE
     axes = low + (high - low) * at.unsqueeze(1)  # (SIDE, F)
     if axes.shape[1] == 1:
@@ -70,7 +71,7 @@ def _grid(low: Tensor, high: Tensor) -> Tensor:
 
 
 def _classes(chances: Tensor, numbers: dict[str, Any]) -> Picture:
-    """Of the probabilities (SIDE ** 2, classes): rows from the lowest second feature to the highest."""
+    """Return the picture of probabilities (SIDE ** 2, classes), with rows in the order of the second feature."""
     plane = chances.view(SIDE, SIDE, -1)
     numbers = numbers | {"num_classes": plane.shape[-1]}
     if plane.shape[-1] == 2:
@@ -102,13 +103,13 @@ def _draw_classes(figure: Figure, numbers: dict[str, Any]) -> None:
 def _draw_surface(figure: Figure, numbers: dict[str, Any]) -> None:
     axes, extent = figure.subplots(), tuple(numbers["extent"])
     targets = [y for y in numbers["targets"] if y is not None]
-    known = [v for row in numbers["values"] for v in row if v is not None] + targets
-    limits = (min(known), max(known)) if known and max(known) > min(known) else (0.0, 1.0)
+    finite = [v for row in numbers["values"] for v in row if v is not None] + targets
+    limits = (min(finite), max(finite)) if finite and max(finite) > min(finite) else (0.0, 1.0)
     image = heatmap(axes, numbers["values"], *NAMES, "", limits=limits, extent=extent)
     x1, x2 = numbers["points"]
     colours = [float("nan") if y is None else y for y in numbers["targets"]]
     axes.scatter(x1, x2, 14, colours, cmap=image.get_cmap(), norm=image.norm, edgecolors="white", linewidths=0.4)
-    colour_bar(figure, image, "value: predicted, and of training rows", axes)
+    colour_bar(figure, image, "value (points: training rows)", axes)
     _finish(axes, extent, *NAMES)
 
 

@@ -1,10 +1,10 @@
-"""What convolutions make of an input: feature maps (LeCun et al., 1989, doi:10.1162/neco.1989.1.4.541, figure 3).
+"""Feature maps of convolutions (LeCun et al., 1989, doi:10.1162/neco.1989.1.4.541, figure 3).
 
-    map_k = (W_k * x)(position) + b_k    as the layer gives it; bent already where a layer after it works in place
+    map_k = (W_k * x)(position) + b_k    the layer's output; after the activation if that works in place
 
 One validation row of each class goes through the model, and the first channels of its convolutions are shown side by
-side: what differs down a column is what tells classes apart. Departs from the source in finding such layers in any
-model: they have weights of as many axes as their output, with an output channel for each.
+side: differences down a column separate classes. Departs from the source in finding convolutions in any model: layers
+with a weight that has as many axes as the output, and one filter per output channel.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from nnexp.probing import Call, View, calls_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_EXAMPLES, MOST_LAYERS, MOST_COLUMNS = 4, 3, 16
-MOST_PIXELS, MOST_POSITIONS = 28, 64  # a side of a map, of squares of pixels where it is larger; along a sequence
+MAX_EXAMPLES, MAX_LAYERS, MAX_COLUMNS = 4, 3, 16
+MAX_PIXELS, MAX_POSITIONS = 28, 64  # larger maps are averaged over squares, longer sequences cut
 
 
 @probe
 @dataclass(kw_only=True)
 class FeatureMaps(Probe):
-    """What the convolutions of a model give for a row of each class."""
+    """Outputs of the convolutions for one validation row of each class."""
 
     def __call__(self, view: View) -> Observation | None:
+        """Return the maps of up to MAX_LAYERS convolutions; None where the model has none."""
         if view.data.kind == "vector":
             return None
         x, y, *lengths = view.rows("val", 256)
@@ -43,25 +44,25 @@ class FeatureMaps(Probe):
         if not layers:
             return None
         last = len(layers) - 1
-        few = min(MOST_LAYERS, len(layers))
-        places = [round(number * last / max(1, few - 1)) for number in range(few)]
+        count = min(MAX_LAYERS, len(layers))
+        places = [round(number * last / max(1, count - 1)) for number in range(count)]
         return Observation(pictures={"maps": _picture([layers[place] for place in places], len(layers), names)})
 
 
 def _examples(y: Tensor, is_class: bool) -> tuple[list[int], list[str]]:
-    """The first row of each of the first classes that are there, or the first rows."""
+    """Return rows and their names: the first row of each of the first classes, or the first rows."""
     if not is_class:
-        few = min(MOST_EXAMPLES, len(y))
-        return list(range(few)), [f"row {number}" for number in range(few)]
+        count = min(MAX_EXAMPLES, len(y))
+        return list(range(count)), [f"row {number}" for number in range(count)]
     first: dict[int, int] = {}
     for row, label in enumerate(y.tolist()):
         first.setdefault(label, row)
-    chosen = sorted(first)[:MOST_EXAMPLES]
+    chosen = sorted(first)[:MAX_EXAMPLES]
     return [first[label] for label in chosen], [f"class {label}" for label in chosen]
 
 
 def _is_convolution(call: Call, num_rows: int) -> bool:
-    """Whether a layer gave maps (B, channels, ...) and has weights for each channel of them."""
+    """Check that a layer returned maps (B, channels, ...) and has a filter for each channel."""
     output, layer = call.output, call.module
     if not call.name or output.ndim not in (3, 4) or len(output) != num_rows or output[0, 0].numel() == 1:
         return False
@@ -70,13 +71,13 @@ def _is_convolution(call: Call, num_rows: int) -> bool:
 
 
 def _innermost(calls: list[Call]) -> list[Call]:
-    """Those that contain none of the others."""
+    """Return the calls of layers that contain no other of these layers."""
     names = [call.name for call in calls]
     return [call for call in calls if not any(name.startswith(f"{call.name}.") for name in names)]
 
 
 def _picture(calls: list[Call], num_layers: int, names: list[str]) -> Picture:
-    channels = min(8, MOST_COLUMNS // len(calls))
+    channels = min(8, MAX_COLUMNS // len(calls))
     layers = []
     for first in calls[0].inputs[:1]:
         if isinstance(first, Tensor) and first.ndim == calls[0].output.ndim and len(first) == len(names):
@@ -88,7 +89,7 @@ def _picture(calls: list[Call], num_layers: int, names: list[str]) -> Picture:
 
 
 def _size(layers: list[dict[str, Any]]) -> tuple[float, float]:
-    """Inches, so that the maps are as large as their number allows."""
+    """Return the size in inches, with maps as large as their number allows."""
     examples, columns = len(layers[0]["maps"]), sum(layer["maps"].shape[1] for layer in layers)
     if not all(layer["is_image"] for layer in layers):
         return min(7.2, 1.0 + 1.9 * columns), 1.6 + 0.6 * examples
@@ -98,20 +99,20 @@ def _size(layers: list[dict[str, Any]]) -> tuple[float, float]:
 
 
 def _maps(name: str, maps: Tensor, channels: int) -> dict[str, Any]:
-    """Of (examples, channels, height, width) the first channels; of (examples, channels, positions) one image each."""
+    """Return the first channels of (examples, channels, height, width), or one image per (channels, positions)."""
     is_image, shape = maps.ndim == 4, list(maps.shape[1:])
     if is_image:
-        height, width = (min(side, MOST_PIXELS) for side in shape[1:])
+        height, width = (min(side, MAX_PIXELS) for side in shape[1:])
         maps = adaptive_avg_pool2d(maps[:, :channels].float(), (height, width))
     else:
-        maps = maps[:, :MOST_PIXELS, :MOST_POSITIONS].unsqueeze(1)
+        maps = maps[:, :MAX_PIXELS, :MAX_POSITIONS].unsqueeze(1)
     return {"name": name, "is_image": is_image, "shape": shape, "maps": rounded(maps)}
 
 
 def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
     layers = numbers["layers"]
     columns = [len(layer["maps"][0]) for layer in layers]
-    widths = [each + (each - 1) / 24 for each in columns]  # and the gaps between them
+    widths = [each + (each - 1) / 24 for each in columns]  # with the gaps between maps
     grid = figure.subplots(1, len(layers), squeeze=False, width_ratios=widths)[0]
     for number, (axes, layer) in enumerate(zip(grid, layers, strict=True)):
         names = numbers["examples"] if number == 0 else [""] * len(numbers["examples"])
@@ -125,7 +126,7 @@ def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
         )
         axes.set_title(_title(layer))
         if not layer["is_image"]:
-            axes.set_xlabel(f"first {MOST_POSITIONS} positions" if layer["shape"][1] > MOST_POSITIONS else "positions")
+            axes.set_xlabel(f"first {MAX_POSITIONS} positions" if layer["shape"][1] > MAX_POSITIONS else "positions")
     colour_bar(figure, image, "value / largest |value| of the layer shown", list(grid), is_below=True)
 
 
@@ -140,7 +141,7 @@ def _title(layer: dict[str, Any]) -> str:
 
 
 def _scaled(maps: list[Any]) -> list[Any]:
-    """In parts of the largest number."""
-    known = [abs(v) for row in maps for image in row for line in image for v in line if v is not None]
-    largest = max(known, default=0.0) or 1.0
+    """Divide by the largest absolute value."""
+    finite = [abs(v) for row in maps for image in row for line in image for v in line if v is not None]
+    largest = max(finite, default=0.0) or 1.0
     return [[[[None if v is None else v / largest for v in line] for line in image] for image in row] for row in maps]

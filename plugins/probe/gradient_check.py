@@ -1,13 +1,13 @@
-"""The gradient of autograd against finite differences, in numbers of 64 bits, as by Karpathy et al. (2015, CS231n,
+"""Gradient of autograd compared with central finite differences in 64 bits, after Karpathy et al. (2015, CS231n,
 "Gradient checks").
 
     n = (L(w + e v) - L(w - e v)) / 2e,  a = g v,  error = |a - n| / max(|a| + |n|, floor)
 
-v is one weight, or a random direction of one tensor of weights, which a mistake in any of them moves. Departs from the
-source in the floor, below which a difference of rounded losses has fewer than the digits that are asked for, and in
-setting apart what lies at a kink, as of relu at 0: between w - e v and w + e v the slope a changes by more than a and n
-differ, by a jump and not evenly. A wrong gradient does not: it is as wrong at both ends. Rows are chosen so that all
-classes are among them.
+v is one weight, or a random direction within one weight tensor, which reveals an error in any of its weights. Departs
+from the source in two points. The floor hides differences that are too small for the rounded losses to resolve. And
+comparisons at a kink, such as that of relu at 0, are excluded: there the slope a changes between w - e v and w + e v by
+more than a and n differ, in a jump, while a wrong gradient is equally wrong at both ends. Rows are chosen to cover all
+classes.
 """
 
 from __future__ import annotations
@@ -31,18 +31,27 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AGREES, WRONG = 1e-6, 1e-2
-UNEVEN = 0.5  # of a change of slope, which no even change misses by more
-LARGE = 1e-4  # an epsilon for which differences themselves may be wrong
-SEEN_SLOPE = 1e-9  # of an example that shows something
-ROUNDING = 10 * torch.finfo(torch.float64).eps  # of a loss of 1
-LEAST_ROWS, MOST_ROWS, MOST_SEEN = 16, 64, 4096
-ROWS_PER_STEP = 4  # each of them with many predictions
-MOST_WEIGHTS, MOST_SHOWN = 64, 16
+UNEVEN = 0.5  # relative deviation from a linear change of slope, above which the change is a jump
+LARGE_EPSILON = 1e-4  # above it, finite differences themselves may be wrong
+MIN_SLOPE = 1e-9  # of a comparison that is worth quoting
+ROUNDING = 10 * torch.finfo(torch.float64).eps  # error of a loss of 1
+MIN_ROWS, MAX_ROWS, MAX_CANDIDATES = 16, 64, 4096
+ROWS_PER_STEP = 4  # rows of data with a target at each position
+MAX_WEIGHTS, MAX_SHOWN = 64, 16
 
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison: `weight` is the tensor with the place in it, or with the word direction."""
+    """One comparison along a direction.
+
+    Args:
+        tensor: name of the weight tensor.
+        weight: that name with the index of one weight, or with the words `in a random direction`.
+        autograd: slope from autograd.
+        differences: slope from finite differences.
+        error: relative error.
+        at_kink: whether the loss has a kink between the two evaluations.
+    """
 
     tensor: str
     weight: str
@@ -55,11 +64,11 @@ class Check:
 @probe
 @dataclass(kw_only=True)
 class GradientCheck(Probe):
-    """Whether the gradient that is trained with is that of the loss, by moving weights a little.
+    """Gradient of the training loss compared with finite differences: relative errors, and a verdict.
 
     Args:
-        epsilon: how far weights are moved.
-        weights_per_tensor: weights of each tensor that are moved one by one; fewer in models of many tensors.
+        epsilon: step of the finite differences.
+        weights_per_tensor: single weights checked in each tensor; fewer in models with many tensors.
     """
 
     every: Annotated[int, Range(min=1)] | Literal["log", "ends"] = "ends"
@@ -67,27 +76,28 @@ class GradientCheck(Probe):
     weights_per_tensor: Annotated[int, Range(min=0)] = 4
 
     def __call__(self, view: View) -> Observation:
+        """Return relative errors by tensor, and a verdict in words."""
         with view.exact() as exact:
             function, checks, start = _Loss(exact), [], 0
-            num_single = min(self.weights_per_tensor, MOST_WEIGHTS // len(exact.weights.names))
+            num_single = min(self.weights_per_tensor, MAX_WEIGHTS // len(exact.weights.names))
             for name, p in zip(exact.weights.names, exact.weights.params, strict=True):
                 for weight, direction in _directions(p, num_single, view.generator):
                     checks.append(self._check(function, name, f"{name}{weight}", start, direction))
                 start += p.numel()
-        return _seen(checks, self.epsilon)
+        return _observation(checks, self.epsilon)
 
     def _check(self, function: _Loss, tensor: str, weight: str, start: int, direction: Tensor) -> Check:
-        own = slice(start, start + len(direction))
+        part = slice(start, start + len(direction))
         shift = self.epsilon * direction
-        with function.moved(own, shift):
+        with function.shifted(part, shift):
             above = function.value()
-        with function.moved(own, -shift):
+        with function.shifted(part, -shift):
             below = function.value()
-        slope, difference = float(function.gradient[own] @ direction), (above - below) / (2 * self.epsilon)
+        slope, difference = float(function.gradient[part] @ direction), (above - below) / (2 * self.epsilon)
         gap = abs(slope - difference)
         floor = ROUNDING * max(1.0, abs(above)) / (self.epsilon * AGREES)
         error = gap / max(abs(slope) + abs(difference), floor)
-        at_kink = error >= AGREES and gap <= function.jump(own, shift, direction)
+        at_kink = error >= AGREES and gap <= function.jump(part, shift, direction)
         return Check(tensor, weight, slope, difference, error, at_kink)
 
 
@@ -95,7 +105,7 @@ class _Loss:
     """The loss of some rows as a function of the weights.
 
     Attributes:
-        gradient: (P,) where the weights are.
+        gradient: (P,) at the model's own weights.
     """
 
     def __init__(self, view: View) -> None:
@@ -109,39 +119,41 @@ class _Loss:
 
     @torch.no_grad()
     def value(self) -> float:
+        """Return the loss at the current weights."""
         return self._loss().item()
 
     def _gradient(self) -> Tensor:
         with torch.enable_grad():
-            return torch.cat([part.reshape(-1) for part in self.view.weights.gradient(self._loss())])
+            return torch.cat([grad.reshape(-1) for grad in self.view.weights.gradient(self._loss())])
 
     @contextmanager
-    def moved(self, own: slice, shift: Tensor) -> Iterator[None]:
-        """In the block, a part of the weights stands elsewhere."""
+    def shifted(self, part: slice, shift: Tensor) -> Iterator[None]:
+        """Add a shift to a part of the weights, within the block."""
         vector = self.view.weights.vector
         with torch.no_grad():
-            vector[own] += shift
+            vector[part] += shift
         yield
         with torch.no_grad():
             vector.copy_(self._before)
 
-    def jump(self, own: slice, shift: Tensor, direction: Tensor) -> float:
-        """By how much the slope changes from here to both ends, as autograd has it; 0 where it only bends: then it
-        changes by as much at one end as at the other, and by half of it half way.
+    def jump(self, part: slice, shift: Tensor, direction: Tensor) -> float:
+        """Return the change of autograd's slope between both ends; 0 where it is smooth.
+
+        A smooth slope changes by the same amount at both ends, and by half of it half way.
         """
-        changes = [self._change(own, factor * shift, direction) for factor in (1.0, -1.0, 0.5, -0.5)]
+        changes = [self._change(part, factor * shift, direction) for factor in (1.0, -1.0, 0.5, -0.5)]
         up, down, half_up, half_down = changes
         whole, half = abs(up) + abs(down), abs(half_up) + abs(half_down)
         is_even = abs(half - whole / 2) < UNEVEN * whole and abs(up + down) < UNEVEN * whole
         return 0.0 if is_even else whole
 
-    def _change(self, own: slice, shift: Tensor, direction: Tensor) -> float:
-        with self.moved(own, shift):
-            return float((self._gradient() - self.gradient)[own] @ direction)
+    def _change(self, part: slice, shift: Tensor, direction: Tensor) -> float:
+        with self.shifted(part, shift):
+            return float((self._gradient() - self.gradient)[part] @ direction)
 
 
 def _directions(p: Tensor, num_single: int, generator: torch.Generator) -> list[tuple[str, Tensor]]:
-    """Vectors of length 1, by what they are: the places of some weights, and a random mix of all."""
+    """Return named unit vectors: along some single weights, and in a random direction of the whole tensor."""
     size = p.numel()
     found = []
     for place in torch.randperm(size, generator=generator)[:num_single].tolist():
@@ -153,7 +165,7 @@ def _directions(p: Tensor, num_single: int, generator: torch.Generator) -> list[
 
 
 def _place(flat: int, shape: Sequence[int]) -> list[int]:
-    """The place in a tensor of the number at a place in its flat form."""
+    """Return the index in a tensor of a given shape, for an index in its flattened form."""
     places: list[int] = []
     for size in reversed(shape):
         flat, rest = divmod(flat, size)
@@ -162,36 +174,36 @@ def _place(flat: int, shape: Sequence[int]) -> list[int]:
 
 
 def _rows(view: View) -> tuple[Tensor, ...]:
-    """Training rows in 64 bits, evenly spaced over the split, or of classes chosen in turn."""
+    """Return training rows in 64 bits: of all classes, or evenly spaced for regression."""
     split = view.dataset.train
-    seen = torch.linspace(0, len(split[0]) - 1, min(len(split[0]), MOST_SEEN)).round().long()
-    number = ROWS_PER_STEP if view.data.per_step else max(LEAST_ROWS, min(2 * view.data.outputs, MOST_ROWS))
-    number = min(number, len(seen))
+    candidates = torch.linspace(0, len(split[0]) - 1, min(len(split[0]), MAX_CANDIDATES)).round().long()
+    number = ROWS_PER_STEP if view.data.per_step else max(MIN_ROWS, min(2 * view.data.outputs, MAX_ROWS))
+    number = min(number, len(candidates))
     if view.data.target == "class":
-        chosen = _of_all_classes(split[1][seen].long(), view, number, *(t[seen] for t in split[2:]))
+        chosen = _of_all_classes(split[1][candidates].long(), view, number, *(t[candidates] for t in split[2:]))
     else:
-        chosen = torch.linspace(0, len(seen) - 1, number).round().long()
-    rows = (t[seen[chosen]].to(view.device) for t in split)
+        chosen = torch.linspace(0, len(candidates) - 1, number).round().long()
+    rows = (t[candidates[chosen]].to(view.device) for t in split)
     return tuple(t.to(torch.float64) if t.is_floating_point() else t for t in rows)
 
 
 def _of_all_classes(y: Tensor, view: View, number: int, *lengths: Tensor) -> Tensor:
-    """(number,): rows of y (N,) or (N, T), each time the one with most of the classes that came least so far."""
+    """Return (number,) rows of y (N,) or (N, T), chosen greedily: each has most of the classes that are rare so far."""
     valid = torch.ones(y.shape)
     if lengths and view.data.per_step:
         valid = valid_positions(lengths[0], y.shape[1]).to(valid.dtype)
     has = torch.zeros(len(y), view.data.outputs)
     has.scatter_reduce_(1, y.view(len(y), -1), valid.view(len(y), -1), "amax")
-    count, left, chosen = torch.zeros(view.data.outputs), torch.zeros(len(y)), []
+    count, penalty, chosen = torch.zeros(view.data.outputs), torch.zeros(len(y)), []
     for _ in range(number):
-        row = int((has @ 0.1**count + left).argmax())
+        row = int((has @ 0.1**count + penalty).argmax())
         chosen.append(row)
         count += has[row]
-        left[row] = -math.inf
+        penalty[row] = -math.inf
     return torch.tensor(chosen)
 
 
-def _seen(checks: list[Check], epsilon: float) -> Observation:
+def _observation(checks: list[Check], epsilon: float) -> Observation:
     counted = [check for check in checks if not check.at_kink]
     scalars: dict[str, float] = {"at_kinks": float(len(checks) - len(counted))}
     by_tensor: dict[str, list[float]] = {check.tensor: [] for check in checks}
@@ -201,10 +213,10 @@ def _seen(checks: list[Check], epsilon: float) -> Observation:
         errors = [check.error for check in counted]
         scalars |= {"largest_error": max(errors), "median_error": median(errors)}
     scalars |= {f"error/{name}": max(errors) for name, errors in by_tensor.items() if errors}
-    most = sorted(by_tensor, key=lambda name: -max(by_tensor[name], default=0))[:MOST_SHOWN]
-    shown = {name if own else f"{name} (kink)": own for name, own in by_tensor.items() if name in most}
+    worst = sorted(by_tensor, key=lambda name: -max(by_tensor[name], default=0))[:MAX_SHOWN]
+    shown = {name if each else f"{name} (kink)": each for name, each in by_tensor.items() if name in worst}
     title = "Gradient against finite differences"
-    title += f", worst {MOST_SHOWN} of {len(by_tensor)} tensors" if len(by_tensor) > MOST_SHOWN else ""
+    title += f", worst {MAX_SHOWN} of {len(by_tensor)} tensors" if len(by_tensor) > MAX_SHOWN else ""
     picture = Picture(title, {"errors": shown}, _draw, (6.0, 1.5 + 0.24 * len(shown)))
     verdict = _verdict(checks, counted, epsilon)
     is_wrong = max((check.error for check in counted), default=0.0) >= WRONG
@@ -214,28 +226,31 @@ def _seen(checks: list[Check], epsilon: float) -> Observation:
 
 
 def _verdict(checks: list[Check], counted: list[Check], epsilon: float) -> str:
+    """Return the verdict and an example in Markdown."""
     if not counted:
-        return f"Nothing can be said: the loss has a kink at all {len(checks)} comparisons."
+        return f"No verdict: the loss has a kink at all {len(checks)} comparisons."
     worst = max(counted, key=lambda check: check.error)
     if worst.error < AGREES:
         word = "The gradient **agrees** with finite differences"
     elif worst.error < WRONG:
-        word = "The gradient agrees **less well** than rounding explains, as where the loss bends sharply"
+        word = "The gradient agrees **less well** than rounding explains, as it does where the loss is strongly curved"
     else:
-        word = "The gradient is **wrong**" + (f", or epsilon, {epsilon:g}, is too large" if epsilon > LARGE else "")
-    shown = max(counted, key=lambda check: (abs(check.autograd) > SEEN_SLOPE, check.error))
-    values = f"For example `{shown.weight}`: {shown.autograd:.9g} by autograd, {shown.differences:.9g} by differences"
+        doubt = f", or epsilon, {epsilon:g}, is too large" if epsilon > LARGE_EPSILON else ""
+        word = f"The gradient is **wrong**{doubt}"
+    shown = max(counted, key=lambda check: (abs(check.autograd) > MIN_SLOPE, check.error))
+    slopes = f"{shown.autograd:.9g} by autograd, {shown.differences:.9g} by finite differences"
+    example = f"For example `{shown.weight}`: {slopes}."
     kinks = f" {len(checks) - len(counted)} more lie at kinks of the loss." if len(counted) < len(checks) else ""
-    return f"{word}: the largest relative error of {len(counted)} is {worst.error:.2g}.\n\n{values}.{kinks}"
+    return f"{word}: the largest relative error of {len(counted)} is {worst.error:.2g}.\n\n{example}{kinks}"
 
 
 def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
     errors = numbers["errors"]
-    logs = [[math.log10(max(error, 1e-16)) for error in own if error is not None] for own in errors.values()]
+    logs = [[math.log10(max(error, 1e-16)) for error in each if error is not None] for each in errors.values()]
     series = {
-        "largest": [max(own, default=None) for own in logs],
-        "median": [median(own) if own else None for own in logs],
+        "largest": [max(each, default=None) for each in logs],
+        "median": [median(each) if each else None for each in logs],
     }
     axes = figure.subplots()
-    dots(axes, list(errors), series, f"relative error (log10); below {math.log10(AGREES):.0f} it agrees")
+    dots(axes, list(errors), series, f"relative error (log10); agrees below {math.log10(AGREES):.0f}")
     axes.axvline(math.log10(AGREES), color="0.3", linestyle=":")

@@ -1,11 +1,11 @@
-"""Norms of gradients and updates, layer by layer. The ratio of update and weights is watched as Karpathy advises
-(2019, "A recipe for training neural networks"); that units of relu die is of Maas, Hannun & Ng (2013, "Rectifier
+"""Norms of gradients and updates by layer. The ratio of update to weights is monitored as Karpathy advises (2019, "A
+recipe for training neural networks"); dead relu units are described by Maas, Hannun & Ng (2013, "Rectifier
 nonlinearities improve neural network acoustic models").
 
     gradient g = dL/dw of the next batch,  clipped g' = g min(1, clip_norm / |g|),  ratio |w_new - w| / |w|
 
-A unit is dead that gives the same number, as good as, for every row of a batch: relu at zero, but tanh at its end as
-well. Departs from both in looking at all layers of any model, at what the optimiser really adds.
+A unit is dead if its output is practically the same for every row of a batch: relu at zero, and also tanh in
+saturation. Departs from the sources in measuring all layers of any model, and the update that the optimiser makes.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SAME = 1e-6  # the spread of a dead unit, at most, in parts of its layer's largest number
+MAX_SPREAD = 1e-6  # of a dead unit, relative to the largest absolute output of its layer
 NORMS = ("gradient", "clipped gradient", "update", "weights")
 
 
 @probe
 @dataclass(kw_only=True)
 class GradientNorm(Probe):
-    """How large gradients and updates are in each layer, and how many units give the same for everything."""
+    """Norms of gradients, updates and weights by layer, and the fraction of dead units."""
 
     def __call__(self, view: View) -> Observation:
+        """Return norms and update ratios by layer, and the fraction of dead units by layer."""
         update = view.update
         x, _, *lengths = view.rows("train", 256)
         with torch.no_grad():
@@ -47,20 +48,20 @@ class GradientNorm(Probe):
         norms = torch.cat([total, by_layer], dim=1)
         sizes = [len(dead), norms.numel()]
         together = torch.cat([*(t.view(1) for t in dead.values()), norms.flatten()])
-        shares, flat = together.cpu().split(sizes)  # from the device at once
+        shares, flat = together.cpu().split(sizes)  # one transfer from the device
         shares_by_layer = dict(zip(dead, shares.tolist(), strict=True))
-        return _seen(["total", *update.layers], flat.view(norms.shape).tolist(), shares_by_layer)
+        return _observation(["total", *update.layers], flat.view(norms.shape).tolist(), shares_by_layer)
 
 
 def _share_dead(call: Call) -> torch.Tensor:
-    """(): the share of a layer's units that are dead. A unit is what stands last, or a channel of a convolution."""
+    """Return (), the fraction of dead units: channels of a convolution, else entries of the last axis."""
     is_channel = isinstance(call.module, nn.modules.conv._ConvNd)
     units = (call.output.movedim(1, -1) if is_channel else call.output).flatten(0, -2)
     spread = units.amax(0) - units.amin(0)
-    return (spread <= SAME * units.abs().amax()).to(spread.dtype).mean()
+    return (spread <= MAX_SPREAD * units.abs().amax()).to(spread.dtype).mean()
 
 
-def _seen(layers: list[str], norms: list[list[float]], dead: dict[str, float]) -> Observation:
+def _observation(layers: list[str], norms: list[list[float]], dead: dict[str, float]) -> Observation:
     by_name = dict(zip(NORMS, norms, strict=True))
     ratios = [change / weights if weights else math.nan for change, weights in zip(norms[2], norms[3], strict=True)]
     scalars = {f"before_clipping/{layer}": value for layer, value in zip(layers, norms[0], strict=True)}
@@ -83,7 +84,7 @@ def _draw(figure: Figure, numbers: dict[str, Any]) -> None:
 
 
 def _dots(axes: Axes, layers: list[str], series: dict[str, list[float | None]], xlabel: str) -> None:
-    """Logarithms, over a factor of ten at least, for less is noise; where nothing arrives at all, a 0 is written."""
+    """Draw logarithms, on an axis of at least one decade so that noise looks small; zeros are written as 0."""
     logs = {name: [math.log10(value) if value else None for value in values] for name, values in series.items()}
     dots(axes, layers, logs, xlabel)
     widen(axes, 1.0)

@@ -1,14 +1,14 @@
-"""How much of a gradient arrives at each step of a sequence (Bengio, Simard & Frasconi, 1994, doi:10.1109/72.279181;
-Pascanu, Mikolov & Bengio, 2013, arXiv:1211.5063), and for how long a state is remembered.
+"""Gradient norm at each time step of a sequence (Bengio, Simard & Frasconi, 1994, doi:10.1109/72.279181; Pascanu,
+Mikolov & Bengio, 2013, arXiv:1211.5063), and the memory horizon of recurrent states.
 
-    dL/dh_t = (dh_{t+1}/dh_t)^T dL/dh_{t+1} + what h_t gives to L itself,    log10 |dL/dx_t| ~ a + decay t
+    dL/dh_t = (dh_{t+1}/dh_t)^T dL/dh_{t+1} + (dL/dh_t at fixed h_{t+1}),    log10 |dL/dx_t| ~ a + decay t
     horizon = the first t with |h_t(s) - h_t(s')| < tolerance, of two initial states s, s' and the same inputs
 
-L is the loss of one row; where each step has a prediction, of its last, since in a sum what is near hides what is far.
-Of several rows the mean of log10 is given, the typical row, over those whose gradient is not 0. Computed in 64 bits:
-numbers of 32 end at 1e-45. A gradient that is exactly 0, for want of a path, is null. Departs from the papers in
-measuring the whole gradient, through each layer and gate, where they bound the product of one layer's factors. The
-horizon is that by which half of the rows have one, and it is none, "> T", where they have not by the end.
+L is the loss of one row; with a target at each step, the loss of its last step, since in a sum the terms of nearby
+steps hide those of distant ones. Means of log10 are over rows whose gradient is not 0. All is computed in 64 bits,
+because numbers of 32 bits end at 1e-45. A gradient of exactly 0, for lack of a path, is null. Departs from the papers
+in measuring the whole gradient, through all layers and gates, where they bound the product of one layer's factors. The
+reported horizon is the median over rows; it is "> T" where half of the rows have none within T steps.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from nnexp import DataSpec, Observation, Picture, Probe, Range, probe
+from nnexp import DataSpec, Observation, Picture, Probe, Range, probe, to_plain
 from nnexp.data import valid_positions
 from nnexp.plotting import MOST_SERIES, lines, trend
 from nnexp.probing import Moving, StateTrack, View, differentiable, embedding, record_states, takes_one_hot
-from nnexp.registry import to_plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,17 +37,18 @@ PANELS = (("gates", "mean of the gate", "gate"), ("norms", "norm of the state", 
 @probe
 @dataclass(kw_only=True)
 class GradientThroughTime(Probe):
-    """How a gradient shrinks or grows on its way back through time, and how long states are remembered.
+    """Gradient norm at each time step, its decay per step, and the memory horizon of recurrent states.
 
     Args:
-        tolerance: the distance of two states below which they cannot be told apart.
-        num_rows: training rows that are looked at, for there may be few others.
+        tolerance: distance below which two states count as equal.
+        num_rows: number of training rows.
     """
 
     tolerance: Annotated[float, Range(gt=0)] = 0.01
     num_rows: Annotated[int, Range(min=1)] = 8
 
     def __call__(self, view: View) -> Observation | None:
+        """Return norms by time step, their decay and the memory horizon; None for data or models without time steps."""
         if view.data.kind == "vector":
             return None
         with view.exact() as exact, torch.enable_grad():
@@ -58,23 +58,23 @@ class GradientThroughTime(Probe):
                 return None
             distance = distances(exact.module, flow.moving, view.generator, x, *lengths) if flow.tracks else None
         panels = _panels(flow, *lengths)
-        scalars, texts = _numbers(flow, panels), {}
+        scalars, texts = _scalars(flow, panels), {}
         if distance is not None:
             steps = first_step(distance, self.tolerance, *lengths)
             scalars |= {"horizon_never": 1.0} if steps is None else {"horizon_steps": steps, "horizon_never": 0.0}
-            texts["memory"] = _told(steps, distance, self.tolerance)
+            texts["memory"] = _memory_text(steps, distance, self.tolerance)
         return Observation(scalars, _pictures(flow, panels), texts)
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What a gradient does in time; logs are means over rows of log10 of a norm, by position.
+    """Gradient norms over time: means over rows of log10 of the norm, by position.
 
     Args:
-        inputs: logs of dL/dx_t; None where the model cannot be given numbers.
-        states: logs of dL/dh_t, by state.
+        inputs: of dL/dx_t; None where the model has no differentiable input.
+        states: of dL/dh_t, by state.
         tracks: the states themselves, by layer.
-        moving: cells that are not torch's.
+        moving: recurrent cells other than torch's modules.
     """
 
     inputs: Logs | None
@@ -86,22 +86,22 @@ class Flow:
 def flow_of(
     module: nn.Module, data: DataSpec, quantity: Callable[[Tensor], Tensor], x: Tensor, *lengths: Tensor
 ) -> Flow:
-    """The gradients of `quantity(output)`, a sum over rows that do not feel each other."""
+    """Return the gradients of `quantity(output)`, a sum of independent rows."""
     axis = 2 if data.kind == "image" else 1  # of positions
-    is_looked_up = data.kind == "tokens" and not takes_one_hot(module, data, x, *lengths)
-    given = x if is_looked_up else differentiable(x, data)
+    is_embedded = data.kind == "tokens" and not takes_one_hot(module, data, x, *lengths)
+    leaf = x if is_embedded else differentiable(x, data)
     with record_states(module) as record, embedding(module, x) as embedded:
-        output = module(given, *lengths)
-    inputs = embedded[:1] if is_looked_up else [given]
+        output = module(leaf, *lengths)
+    inputs = embedded[:1] if is_embedded else [leaf]
     record.find_cells(data.max_length, inputs[0] if inputs else None, axis)
-    states = {f"{letter} {path}": own for path, t in record.tracks.items() for letter, own in t.states.items()}
-    states = dict(sorted(states.items(), key=lambda item: item[0][0] != "h"))  # the first of each layer first
-    tensors = [*inputs, *(state for own in states.values() for state in own)]
+    states = {f"{letter} {path}": steps for path, t in record.tracks.items() for letter, steps in t.states.items()}
+    states = dict(sorted(states.items(), key=lambda item: item[0][0] != "h"))  # hidden states before others
+    tensors = [*inputs, *(state for steps in states.values() for state in steps)]
     if not tensors:
         return Flow(None, {}, {}, {})
     grads = iter(torch.autograd.grad(quantity(output), tensors, allow_unused=True, materialize_grads=True))
-    by_input = [_logs(next(grads).movedim(axis, 1)) for _ in inputs]
-    by_state = {name: _logs(torch.stack([next(grads) for _ in own], 1)) for name, own in states.items()}
+    by_input = [_mean_logs(next(grads).movedim(axis, 1)) for _ in inputs]
+    by_state = {name: _mean_logs(torch.stack([next(grads) for _ in steps], 1)) for name, steps in states.items()}
     return Flow(by_input[0] if by_input else None, by_state, record.tracks, record.moving)
 
 
@@ -109,7 +109,10 @@ def flow_of(
 def distances(
     module: nn.Module, moving: Moving, generator: torch.Generator, x: Tensor, *lengths: Tensor
 ) -> Tensor | None:
-    """(T, B): how far the states of two passes are apart, whose initial states are drawn evenly from -1 to 1."""
+    """Return distances (T, B) between the states of two passes, with initial states drawn uniformly from -1 to 1.
+
+    Returns None where the model has no forward recurrent layer.
+    """
 
     def start(state: Tensor) -> Tensor:
         two = torch.rand(2, 1, state.shape[-1], generator=generator, dtype=state.dtype) * 2 - 1
@@ -119,7 +122,7 @@ def distances(
         module(torch.cat([x, x]), *(torch.cat([each, each]) for each in lengths))
     record.take_cells()
     forward = [track for track in record.tracks.values() if not track.is_reverse]
-    states = [torch.stack(own) for track in forward for own in track.states.values()]
+    states = [torch.stack(steps) for track in forward for steps in track.states.values()]
     if not states:
         return None
     pairs = torch.cat([state for state in states if len(state) == len(states[0])], -1).unflatten(1, (2, -1))
@@ -128,7 +131,7 @@ def distances(
 
 
 def first_step(distance: Tensor, tolerance: float, *lengths: Tensor) -> int | None:
-    """Of distances (T, B) after each step, the first step at which half of the rows have been below the tolerance."""
+    """Return the first step by which half of the rows have been below the tolerance, for distances (T, B); or None."""
     is_below = distance < tolerance
     for each in lengths:
         is_below &= valid_positions(each, len(distance)).T
@@ -138,7 +141,7 @@ def first_step(distance: Tensor, tolerance: float, *lengths: Tensor) -> int | No
 
 
 def _loss(view: View, output: Tensor, y: Tensor, *lengths: Tensor) -> Tensor:
-    """The sum of each row's own loss, of its last prediction."""
+    """Return the sum over rows of the loss of their last prediction."""
     if not view.data.per_step:
         return torch.stack([view.loss(output[row : row + 1], y[row : row + 1]) for row in range(len(y))]).sum()
     ends = lengths[0].tolist() if lengths else [view.data.max_length] * len(y)
@@ -146,19 +149,19 @@ def _loss(view: View, output: Tensor, y: Tensor, *lengths: Tensor) -> Tensor:
     return torch.stack([view.loss(output[at], y[at]) for at in last]).sum()
 
 
-def _logs(grads: Tensor) -> Logs:
-    """(B, T, ...) -> the mean over rows of log10 of the norm. The largest is set apart, for its square may be 0."""
+def _mean_logs(grads: Tensor) -> Logs:
+    """Return the mean over rows of log10 of the norm, for (B, T, ...), scaled against underflow."""
     flat = grads.flatten(2)
     largest = flat.abs().amax(-1)
     is_zero = largest == 0
     unit = torch.where(is_zero, torch.ones_like(largest), largest)
     logs = unit.log10() + torch.linalg.vector_norm(flat / unit.unsqueeze(-1), dim=-1).clamp(min=1).log10()
-    logs_of_all: Logs = to_plain(torch.where(is_zero, 0.0, logs).sum(0) / (~is_zero).sum(0))
-    return logs_of_all
+    means: Logs = to_plain(torch.where(is_zero, 0.0, logs).sum(0) / (~is_zero).sum(0))
+    return means
 
 
-def fitted(logs: Logs) -> tuple[float, float] | None:
-    """Slope and value at step 0 of the line of least squares."""
+def fit_line(logs: Logs) -> tuple[float, float] | None:
+    """Return slope and intercept of the least-squares line; None for fewer than two points."""
     points = [(float(t), value) for t, value in enumerate(logs) if value is not None]
     if len(points) < 2:
         return None
@@ -166,43 +169,43 @@ def fitted(logs: Logs) -> tuple[float, float] | None:
     return slope, intercept
 
 
-def _numbers(flow: Flow, panels: Panels) -> dict[str, float]:
-    """First, last and decay of each series of logs, and each gate's mean."""
+def _scalars(flow: Flow, panels: Panels) -> dict[str, float]:
+    """Return first and last value and decay of each series, and the mean of each gate."""
     scalars: dict[str, float] = {}
     for name, logs in {"": flow.inputs or [None], **flow.states}.items():
-        line = fitted(logs)
+        line = fit_line(logs)
         values = {"first_log10": logs[0], "last_log10": logs[-1], "decay_log10_per_step": line[0] if line else None}
         path = f"{name.replace(' ', '/')}/" if name else ""
         scalars |= {path + key: value for key, value in values.items() if value is not None}
     for name, means in panels["gates"].items():
-        known = [value for value in means if value is not None]
-        scalars |= {f"gate/{name.replace(' ', '/')}": statistics.fmean(known)} if known else {}
+        finite = [value for value in means if value is not None]
+        scalars |= {f"gate/{name.replace(' ', '/')}": statistics.fmean(finite)} if finite else {}
     return scalars
 
 
-def _told(steps: int | None, distance: Tensor, tolerance: float) -> str:
+def _memory_text(steps: int | None, distance: Tensor, tolerance: float) -> str:
     length, rows = distance.shape
-    by_when = f"> {length}" if steps is None else str(steps)
+    horizon = f"> {length}" if steps is None else str(steps)
     return (
-        f"Memory horizon: **{by_when}** steps. Two initial states, drawn evenly from -1 to 1, read the same inputs; "
-        f"counted are the steps by which they have been less than {tolerance:g} apart, in half of the rows ({rows})."
+        f"Memory horizon: **{horizon}** steps. Two initial states, drawn uniformly from -1 to 1, read the same inputs; "
+        f"the horizon is the step by which their distance has fallen below {tolerance:g} in half of the {rows} rows."
     )
 
 
 def _panels(flow: Flow, *lengths: Tensor) -> Panels:
-    """Gates, as the mean of their units, and norms of states, by position."""
-    gates = {f"{n} {path}": own for path, track in flow.tracks.items() for n, own in track.gates.items()}
-    states = {f"{n} {path}": own for path, track in flow.tracks.items() for n, own in track.states.items()}
-    norms = {name: torch.linalg.vector_norm(torch.stack(own), dim=-1) for name, own in states.items()}
+    """Return the mean gate and the norm of the state, by position."""
+    gates = {f"{n} {path}": steps for path, track in flow.tracks.items() for n, steps in track.gates.items()}
+    states = {f"{n} {path}": steps for path, track in flow.tracks.items() for n, steps in track.states.items()}
+    norms = {name: torch.linalg.vector_norm(torch.stack(steps), dim=-1) for name, steps in states.items()}
     return {
-        "gates": {name: _mean(torch.stack(own).mean(-1), *lengths) for name, own in gates.items()},
-        "norms": {name: _mean(each, *lengths) for name, each in norms.items()},
+        "gates": {name: _mean_valid(torch.stack(steps).mean(-1), *lengths) for name, steps in gates.items()},
+        "norms": {name: _mean_valid(each, *lengths) for name, each in norms.items()},
     }
 
 
 def _pictures(flow: Flow, panels: Panels) -> dict[str, Picture]:
     series = ({} if flow.inputs is None else {"x": flow.inputs}) | flow.states
-    line = fitted(next(iter(series.values())))
+    line = fit_line(next(iter(series.values())))
     numbers = {"log10 of the norm": series, "slope and start of the line": line}
     pictures = {"gradient": Picture("Gradient through time", numbers, _draw_gradient)}
     if panels["norms"]:
@@ -211,8 +214,8 @@ def _pictures(flow: Flow, panels: Panels) -> dict[str, Picture]:
     return pictures
 
 
-def _mean(values: Tensor, *lengths: Tensor) -> Logs:
-    """(T, B) -> the mean over rows whose position is no padding."""
+def _mean_valid(values: Tensor, *lengths: Tensor) -> Logs:
+    """Return the mean over rows without padding, (T, B) -> (T,) as a list."""
     valid = torch.ones_like(values, dtype=torch.bool)
     for each in lengths:
         valid = valid_positions(each, len(values)).T
@@ -223,7 +226,7 @@ def _mean(values: Tensor, *lengths: Tensor) -> Logs:
 def _draw_gradient(figure: Figure, numbers: dict[str, Any]) -> None:
     axes, series = figure.subplots(), numbers["log10 of the norm"]
     length = len(next(iter(series.values())))
-    shown = {f"dL/d{name}": _stretched(logs, length) for name, logs in list(series.items())[: MOST_SERIES - 1]}
+    shown = {f"dL/d{name}": _resample(logs, length) for name, logs in list(series.items())[: MOST_SERIES - 1]}
     lines(axes, shown, _label("position t", len(series), MOST_SERIES - 1, "curves"), "norm of the gradient (log10)")
     line = numbers["slope and start of the line"]
     if line:
@@ -234,18 +237,18 @@ def _draw_gradient(figure: Figure, numbers: dict[str, Any]) -> None:
 def _draw_states(figure: Figure, numbers: dict[str, Any]) -> None:
     panels = [(numbers[name], *of) for name, *of in PANELS if numbers[name]]
     all_axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
-    length = max(len(own) for series, *_ in panels for own in series.values())
+    length = max(len(values) for series, *_ in panels for values in series.values())
     for axes, (series, label, what) in zip(all_axes, panels, strict=True):
-        shown = {each: _stretched(own, length) for each, own in list(series.items())[:MOST_SERIES]}
+        shown = {each: _resample(values, length) for each, values in list(series.items())[:MOST_SERIES]}
         lines(axes, shown, _label("position t", len(series), MOST_SERIES, f"{what}s"), label)
         if what == "gate":
-            axes.set_ylim(-0.02, 1.02)  # of all that it may be: else noise looks like a course
+            axes.set_ylim(-0.02, 1.02)  # the whole range, so that noise looks small
 
 
-def _label(text: str, count: int, most: int, what: str) -> str:
-    return text if count <= most else f"{text} (first {most} of {count} {what})"
+def _label(text: str, count: int, max_count: int, what: str) -> str:
+    return text if count <= max_count else f"{text} (first {max_count} of {count} {what})"
 
 
-def _stretched(values: Logs, length: int) -> Logs:
-    """Steps that are more or fewer than the positions, over the whole of these."""
+def _resample(values: Logs, length: int) -> Logs:
+    """Spread values over `length` positions, for layers with more or fewer steps than the input."""
     return [values[t * len(values) // length] for t in range(length)]

@@ -6,6 +6,7 @@
 Departs from the paper in `weight_decay`, an L2 penalty in the gradient, as in torch.optim.Adam.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -18,26 +19,38 @@ from nnexp import Range, Trainer, trainer
 @trainer
 @dataclass(kw_only=True)
 class Adam(Trainer):
-    """Steps scaled, weight by weight, by running means of the gradient and of its square.
+    """Adam: updates scaled per weight by running means of the gradient and its square.
 
     Args:
-        beta1: decay of the mean of the gradient.
-        beta2: decay of the mean of its square.
-        eps: added to the root of that square.
+        beta1: decay rate of the running mean of the gradient.
+        beta2: decay rate of the running mean of its square.
+        eps: added to the square root in the denominator.
     """
 
     beta1: Annotated[float, Range(min=0, lt=1)] = 0.9
     beta2: Annotated[float, Range(min=0, lt=1)] = 0.999
     eps: Annotated[float, Range(gt=0)] = 1e-8
 
-    def optimizer(self, params):
+    def optimizer(self, params: Iterable[Tensor]) -> torch.optim.Optimizer:
+        """Return `torch.optim.Adam`, which makes the same updates."""
         betas = (self.beta1, self.beta2)
         return torch.optim.Adam(params, lr=self.lr, betas=betas, eps=self.eps, weight_decay=self.weight_decay)
 
     def init(self, weights: Tensor) -> dict[str, Tensor]:
+        """Return the state before the first update, all zeros."""
         return {"mean": torch.zeros_like(weights), "square": torch.zeros_like(weights)}
 
-    def update(self, weights, grads, state, step, *, lr, weight_decay):
+    def update(
+        self,
+        weights: Tensor,
+        grads: Tensor,
+        state: dict[str, Tensor],
+        step: int,
+        *,
+        lr: float | Tensor,
+        weight_decay: float | Tensor,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return weights and state after an update, as `nnexp.training.PureTrainer` defines it."""
         if not (isinstance(weight_decay, float) and weight_decay == 0):
             grads = grads + weight_decay * weights
         mean = state["mean"].lerp(grads, 1 - self.beta1)

@@ -3,10 +3,11 @@ doi:10.1016/0041-5553(64)90137-5).
 
     v_t = momentum * v_{t-1} + g,  w_t = w_{t-1} - lr * v_t
 
-Departs from Robbins & Monro in a learning rate that need not fall, and from Polyak, as torch.optim.SGD does, in the
-place of lr, which scales the whole velocity.
+Departs from Robbins & Monro in a learning rate that need not decrease, and from Polyak, as torch.optim.SGD does, in
+scaling the whole velocity by lr.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -19,22 +20,34 @@ from nnexp import PerLane, Range, Trainer, trainer
 @trainer
 @dataclass(kw_only=True)
 class SGD(Trainer):
-    """Steps down the gradient of each batch, or down a running sum of gradients.
+    """Stochastic gradient descent, with momentum if it is set.
 
     Args:
-        momentum: what is left of the running sum after a step; 0 keeps none.
+        momentum: decay rate of the velocity; 0 disables momentum.
     """
 
     lr: Annotated[float, Range(gt=0), PerLane] = 0.1
     momentum: Annotated[float, Range(min=0, lt=1)] = 0.0
 
-    def optimizer(self, params):
+    def optimizer(self, params: Iterable[Tensor]) -> torch.optim.Optimizer:
+        """Return `torch.optim.SGD`, which makes the same updates."""
         return torch.optim.SGD(params, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
 
     def init(self, weights: Tensor) -> dict[str, Tensor]:
+        """Return the velocity before the first update, zeros; no state without momentum."""
         return {"velocity": torch.zeros_like(weights)} if self.momentum else {}
 
-    def update(self, weights, grads, state, step, *, lr, weight_decay):
+    def update(
+        self,
+        weights: Tensor,
+        grads: Tensor,
+        state: dict[str, Tensor],
+        step: int,
+        *,
+        lr: float | Tensor,
+        weight_decay: float | Tensor,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return weights and state after an update, as `nnexp.training.PureTrainer` defines it."""
         if not (isinstance(weight_decay, float) and weight_decay == 0):
             grads = grads + weight_decay * weights
         if not self.momentum:

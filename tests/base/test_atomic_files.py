@@ -15,7 +15,7 @@ def test_a_replaced_file_is_the_new_one_and_a_failed_write_leaves_the_old_one_an
     write_atomically(path, b"old")
     write_atomically(path, b"new")
     with pytest.raises(TypeError):
-        write_atomically(path, "no bytes")
+        write_atomically(path, "no bytes")  # type: ignore[arg-type]
     assert path.read_bytes() == b"new"
     (tmp_path / "folder").mkdir()
     with pytest.raises(IsADirectoryError):

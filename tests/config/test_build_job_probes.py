@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import yaml
 
@@ -36,7 +38,7 @@ def test_a_single_job_has_those_it_is_given_where_neither_the_command_nor_a_file
     write_config("experiment", "none", "# @package _global_\ndefaults:\n  - override /probe: []\n")
     write_config("experiment", "values", "# @package _global_\nprobe: {sample: {every: 5}}\n")
     write_config("experiment", "every", "# @package _global_\ndefaults:\n  - override /probe: [all]\n")
-    given = {"probes": ("gradient_norm", "sample"), "searchpath": (folder,)}
+    given: dict[str, Any] = {"probes": ("gradient_norm", "sample"), "searchpath": (folder,)}
     assert list(chosen(registry, **given)) == ["gradient_norm", "sample"]
     assert list(chosen(registry, "probe.sample.every=3", **given)) == ["gradient_norm", "sample"]
     assert chosen(registry, "experiment=own", **given) == {"filters": {"every": 9}}

@@ -118,7 +118,7 @@ def test_all_that_is_wrong_with_a_sweep_is_said_at_once_and_once(sweep, override
 )
 def test_each_combination_of_choices_is_composed_once_and_values_never(sweep, monkeypatch, overrides, composed):
     """The plain defaults, or the experiment's own, are one combination more where labels are told apart from them."""
-    calls, compose = [], composer.compose
+    calls, compose = [], composer.compose  # type: ignore[attr-defined]  # where it is used
 
     def counting(name, choices, **more):
         calls.append(tuple(choices))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from nnexp.base.errors import ConfigError
@@ -40,7 +42,7 @@ def test_they_change_no_job(registry, make_job) -> None:
         ({"on_error": "stop", "max_failures": 3}, 1),
     ],
 )
-def test_failures_that_are_allowed(values: dict[str, object], most: float) -> None:
+def test_failures_that_are_allowed(values: dict[str, Any], most: float) -> None:
     assert SweepOptions(**values).most_failures == most
 
 

@@ -2,6 +2,7 @@
 
 import io
 import random
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ def inputs(data: DataSpec, *leading: int) -> Tensor:
     return torch.randint(data.vocab, shape) if data.kind == "tokens" else torch.randn(shape)
 
 
-def make(cls: type[nn.Module], data: DataSpec, seed: int = 0, **values: object) -> nn.Module:
+def make(cls: type[nn.Module], data: DataSpec, seed: int = 0, **values: object) -> Any:
     with seeded(seed):
         return cls(data, **values)
 
@@ -92,7 +93,7 @@ def weights_saved_and_loaded_give_the_same_output(cls, data, **values):
     assert torch.equal(other(x), model(x))
 
 
-def stack(cls, data, **values) -> tuple[list[nn.Module], tuple[dict, dict]]:
+def stack(cls, data, **values) -> tuple[list[Any], tuple[dict, dict]]:
     models = [make(cls, data, seed, **values).eval() for seed in range(3)]
     for model in models:
         if hasattr(model, "fused"):

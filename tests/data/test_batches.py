@@ -59,7 +59,8 @@ def test_every_row_is_as_likely_as_any_other_to_come_first():
 def test_pieces_of_any_size_give_the_same_batches_as_the_whole(monkeypatch, pieces, block_bytes):
     whole = _order(Batches(_split(), 5, seed=3), 1, 105)
     monkeypatch.setattr(data, "BLOCK_BYTES", block_bytes)
-    batches, taken = Batches(_split(), 5, seed=3), []
+    batches = Batches(_split(), 5, seed=3)
+    taken: list[list[int]] = []
     for count in pieces:
         taken += _order(batches, len(taken) + 1, count)
     assert taken == whole[: len(taken)]

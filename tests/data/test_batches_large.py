@@ -31,7 +31,7 @@ def test_of_many_rows_evenly_spaced_ones_are_evaluated(num_rows, max_rows, expec
 
 
 def test_no_more_than_20000_rows_are_evaluated_where_nothing_else_is_said():
-    seen = []
+    seen: list[int] = []
     x = torch.zeros(50_001, 3)
     evaluate(torch.nn.Sequential(_Counting(seen), torch.nn.Linear(3, 4)), (x, torch.zeros(50_001).byte()), CLASSES)
     assert 10_000 < sum(seen) <= 20_000

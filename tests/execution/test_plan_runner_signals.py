@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def start(tmp_path: Path) -> Iterator[object]:
 
     def begin(folder: Path = tmp_path) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "nnexp", *SWEEP]
-        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen(command, cwd=folder, start_new_session=True, **pipes))
         return started[-1]
 
@@ -50,7 +51,7 @@ def run_folders(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob("runs/default/*/run.json"))
 
 
-def facts(folder: Path) -> list[dict[str, object]]:
+def facts(folder: Path) -> list[dict[str, Any]]:
     return [json.loads((run / "run.json").read_text()) for run in run_folders(folder)]
 
 

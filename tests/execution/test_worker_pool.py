@@ -185,7 +185,7 @@ def test_a_worker_outlives_the_process_that_it_was_forked_from(pool, tasks) -> N
     workers, heard = pool
     one, two = tasks(0, 9, steps=3000)
     workers.start(one)
-    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)  # type: ignore[attr-defined]
     workers.start(two)
     wait_for_all(workers)
     assert [task.cohort[0].status for task in (one, two)] == ["finished", "finished"]

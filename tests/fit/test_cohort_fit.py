@@ -310,7 +310,7 @@ def test_patience_ends_training_early_and_a_resume_remembers_it(fit_with) -> Non
     run = fit_with(*job, runs="a")
     losses = {step: row["val/loss"] for step, row in read_rows(run.path / "metrics.csv") if "val/loss" in row}
     facts = run.read()
-    best = min(losses, key=losses.get)
+    best = min(losses, key=lambda step: losses[step])
     assert (facts["status"], facts["stopped_early"]) == ("finished", True)
     assert facts["steps"] == max(losses) == best + 30 < 2000
     assert "test/loss" in read_rows(run.path / "metrics.csv")[-1][1]

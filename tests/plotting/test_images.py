@@ -1,6 +1,7 @@
 """Charts that put much into one image, and the numbers that they are drawn from."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from nnexp.registry.observation import to_plain
 
 
 def test_a_mosaic_has_each_pixel_of_each_image_at_its_place_and_gaps_between():
-    images = [[[[1.0, 2.0], [3.0, None]], [[5.0, 6.0], [7.0, 8.0]]], [[[9.0, 10.0], [11.0, 12.0]]]]
+    images: list[Any] = [[[[1.0, 2.0], [3.0, None]], [[5.0, 6.0], [7.0, 8.0]]], [[[9.0, 10.0], [11.0, 12.0]]]]
     shown = mosaic(Figure().subplots(), images).get_array().filled(math.nan)
     side, half = FINE, FINE // 2  # of an image that is magnified, of one of its pixels
     assert shown.shape == (2 * side + 1, 2 * side + 1)
@@ -41,7 +42,7 @@ def test_no_line_is_drawn_where_the_level_is_not_reached():
 def test_a_region_is_white_where_nothing_is_known():
     axes = Figure().subplots()
     regions(axes, [[0, 1], [None, 2]], [[1.0, 0.0], [None, 0.5]], (0, 1, 0, 1))
-    pixels = axes.images[0].get_array()
+    pixels: Any = axes.images[0].get_array()
     assert pixels[0, 1].tolist() == pixels[1, 0].tolist() == [255, 255, 255]
     assert pixels[0, 0].tolist() != pixels[1, 1].tolist()
 

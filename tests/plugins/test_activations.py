@@ -157,7 +157,7 @@ def test_padding_does_not_count(registry, is_second: bool) -> None:
 
 def test_what_is_not_finite_does_not_count_and_a_constant_layer_has_a_range(registry) -> None:
     code = registry.get("probe", "activations").load().__call__.__globals__
-    measured = code["_measured"]
+    measured = code["_measure"]
     layer = code["Layer"]([torch.tensor([[1.0, torch.nan, torch.inf, 3.0]])])
     low, high, mean, spread, saturated, *counts = measured(layer, None).tolist()
     assert (low, high, mean, spread, sum(counts), counts[0], counts[-1]) == (1, 3, 2, 1, 2, 1, 1)

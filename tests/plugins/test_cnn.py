@@ -1,5 +1,7 @@
 """CNN: what it computes against torch's layers, how much each filter sees, shortcuts, causality and padding."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -10,7 +12,7 @@ CNN = plugin("model", "cnn")
 IMAGE = DataSpec(kind="image", shape=(1, 12, 12), outputs=4)
 SEQUENCE = DataSpec(kind="sequence", shape=(17, 3), outputs=2)
 PER_STEP = DataSpec(kind="sequence", shape=(17, 3), outputs=2, per_step=True)
-VARIANTS = [
+VARIANTS: list[dict[str, Any]] = [
     {},
     {"channels": (5,)},
     {"channels": (8, 8, 12), "residual": True},
@@ -62,7 +64,7 @@ def test_the_output_is_that_of_torchs_layers(data, dilation, kernel_size):
     torch.testing.assert_close(model(x), expected, rtol=1e-12, atol=1e-12)
 
 
-def _states(model: nn.Module, x: Tensor) -> Tensor:
+def _states(model: Any, x: Tensor) -> Tensor:
     """(B, C, ...): what the last layer gives before it is bent."""
     seen = []
     hook = model.layers[-1].register_forward_hook(lambda module, inputs, output: seen.append(output.detach()))

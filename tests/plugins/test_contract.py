@@ -1,5 +1,6 @@
 """What every plugin that is found must keep, so that a new one is tested with no test written: all, and datasets."""
 
+import ast
 import inspect
 import re
 from functools import cache
@@ -16,6 +17,7 @@ PLUGINS = [plugin for _, plugin in sorted(REGISTRY.plugins.items())]
 every_plugin = pytest.mark.parametrize("plugin", PLUGINS, ids=lambda p: f"{p.kind}={p.name}")
 every_dataset = pytest.mark.parametrize("name", REGISTRY.names("dataset"))
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+DOORS = {"nnexp", "nnexp.data", "nnexp.nn", "nnexp.plotting", "nnexp.probing"}
 every_split = pytest.mark.parametrize("split", ["train", "val", "test"])
 
 
@@ -54,6 +56,23 @@ def test_every_line_of_help_is_about_a_parameter(plugin):
 @every_plugin
 def test_the_module_names_its_source(plugin):
     assert re.search(r"\b(1[6-9]|20)\d\d\b|\bour own\b", plugin.source_doc), "name a year, or say that it is our own"
+
+
+@every_plugin
+def test_a_plugin_imports_the_package_by_its_doors_and_no_other_plugin(plugin):
+    nodes = [*ast.walk(ast.parse(plugin.path.read_text(encoding="utf-8")))]
+    modules = {node.module or "." for node in nodes if isinstance(node, ast.ImportFrom)}
+    modules |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    assert {module for module in modules if module.split(".")[0] in ("", "nnexp", "plugins")} <= DOORS
+
+
+@every_plugin
+def test_every_public_class_function_and_method_has_a_docstring(plugin):
+    module = ast.parse(plugin.path.read_text(encoding="utf-8"))
+    classes = [node for node in module.body if isinstance(node, ast.ClassDef)]
+    defined = [node for body in (module, *classes) for node in body.body if isinstance(node, ast.FunctionDef)]
+    public = [node for node in (*classes, *defined) if not node.name.startswith("_")]
+    assert [node.name for node in public if not ast.get_docstring(node)] == []
 
 
 @every_plugin

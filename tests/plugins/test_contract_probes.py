@@ -6,6 +6,7 @@ import itertools
 import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -124,7 +125,7 @@ def check(figure: Figure) -> None:
         assert Bbox.intersection(boxes[one].padded(-1), boxes[other].padded(-1)) is None, (one, other)
 
 
-def texts_of(figure: Figure) -> list[Text]:
+def texts_of(figure: Any) -> list[Text]:
     """All that is written in a picture; of an axis the numbers within its limits."""
     found = [figure._suptitle]
     for axes in figure.axes:

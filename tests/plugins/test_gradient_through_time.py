@@ -4,6 +4,7 @@ import json
 import math
 import statistics
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -20,10 +21,10 @@ from nnexp.probing.recurrent_states import record_states
 from nnexp.registry.observation import to_plain
 
 Probe = plugin("probe", "gradient_through_time")
-flow_of, distances, first_step, fitted = (
-    getattr(sys.modules[Probe.__module__], name) for name in ("flow_of", "distances", "first_step", "fitted")
+flow_of, distances, first_step, fit_line = (
+    getattr(sys.modules[Probe.__module__], name) for name in ("flow_of", "distances", "first_step", "fit_line")
 )
-KINDS = {
+KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "tanh": (nn.RNN, {}),
     "relu": (nn.RNN, {"nonlinearity": "relu"}),
     "lstm": (nn.LSTM, {}),
@@ -52,7 +53,7 @@ OVER_SEEDS = {
 class Plain(nn.Module):
     """One of torch's layers, and an output of its last state; of packed rows where they differ in length."""
 
-    def __init__(self, core: nn.Module, outputs: int = 1) -> None:
+    def __init__(self, core: Any, outputs: int = 1) -> None:
         super().__init__()
         self.core, self.head = core, nn.Linear(core.proj_size or core.hidden_size, outputs)
 
@@ -234,7 +235,7 @@ def test_where_every_step_has_a_prediction_the_loss_is_that_of_the_last(view_of)
     view = view_of("dataset=chartext", "model=rnn", "precision=64", "dataset.length=9")
     seen = Probe(num_rows=1)(view)
     x, y = view.rows("train", 1)
-    given = nn.functional.one_hot(x.long(), view.data.vocab).double().requires_grad_()
+    given: Any = nn.functional.one_hot(x.long(), view.data.vocab).double().requires_grad_()
     with torch.enable_grad():
         nn.functional.cross_entropy(view.module(given)[:, -1], y[:, -1].long()).backward()
     expected = given.grad[0].norm(dim=-1).log10().tolist()
@@ -258,7 +259,7 @@ def test_padding_has_no_gradient_and_counts_in_no_mean(view_of, both):
 
 
 def test_a_gradient_far_below_32_bits_is_no_zero_and_no_path_is_null():
-    core = nn.RNN(1, 1, batch_first=True, bias=False).double()
+    core: Any = nn.RNN(1, 1, batch_first=True, bias=False).double()
     with torch.no_grad():
         core.weight_ih_l0[:], core.weight_hh_l0[:] = 1.0, 1e-3
     x = torch.zeros(1, 70, 1, dtype=torch.float64)  # tanh has slope 1 there: the factor is 1e-3 at every step
@@ -271,14 +272,14 @@ def test_a_gradient_far_below_32_bits_is_no_zero_and_no_path_is_null():
 
 
 def test_the_line_is_that_of_least_squares_and_leaves_out_what_is_missing():
-    assert fitted([1.0, None, 2.0, 2.5]) == pytest.approx((0.5, 1.0))
-    assert fitted([None, 1.0]) is None
+    assert fit_line([1.0, None, 2.0, 2.5]) == pytest.approx((0.5, 1.0))
+    assert fit_line([None, 1.0]) is None
 
 
 @pytest.mark.parametrize(("factor", "steps"), [(0.5, 7), (0.1, 2), (0.9, None)])
 def test_a_horizon_is_that_which_arithmetic_says_and_later_steps_do_not_move_it(factor, steps):
     """relu without inputs, states above 0: a distance falls by a factor at each step. Two states are 0.9 apart."""
-    core = nn.RNN(1, 1, nonlinearity="relu", batch_first=True, bias=False).double()
+    core: Any = nn.RNN(1, 1, nonlinearity="relu", batch_first=True, bias=False).double()
     with torch.no_grad():
         core.weight_ih_l0[:], core.weight_hh_l0[:] = 1.0, factor
     model, starts = Plain(core).double(), torch.tensor([[0.05], [0.95]], dtype=torch.float64)

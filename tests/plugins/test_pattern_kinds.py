@@ -141,7 +141,7 @@ def test_a_seed_gives_the_same_rows_again_and_another_seed_gives_others(values):
     ("values", "reason"),
     [
         ({"window": 8, "min_length": 9}, r"how far back .* Set dataset\.window or dataset\.min_length to null"),
-        ({"window": 17}, r"dataset\.window=17: the pattern has 3 bits, and dataset\.length is 16"),
+        ({"window": 17}, r"dataset\.window=17: it must lie between the pattern's 3 bits and dataset\.length=16"),
         ({"window": 2}, r"dataset\.window=2: "),
         ({"min_length": 17}, r"dataset\.min_length=17: "),
         ({"min_length": 2}, r"dataset\.min_length=2: "),

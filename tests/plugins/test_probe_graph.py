@@ -69,7 +69,8 @@ def nodes_of(registry, view_of):
 
 
 def _ancestors(nodes: dict[str, NodeDef], name: str) -> set[str]:
-    found, left = set(), [name]
+    found: set[str] = set()
+    left = [name]
     while left:
         new = set(nodes[left.pop()].input) - found
         found |= new
@@ -133,7 +134,7 @@ def test_a_model_never_seen_is_followed_through_what_it_does_itself(nodes_of, wr
 def test_a_graph_is_cut_where_it_is_too_large_to_be_seen(registry, view_of, monkeypatch) -> None:
     probe = registry.get("probe", "graph").load()
     view = view_of("dataset=edges", "model=vit")
-    monkeypatch.setitem(probe.__call__.__globals__, "MOST_NODES", 20)
+    monkeypatch.setitem(probe.__call__.__globals__, "MAX_NODES", 20)
     nodes = {node.name: node for node in GraphDef.FromString(probe()(view).graph).node}
     assert len(nodes) == 22
     assert list(nodes["output"].input) == ["more"]

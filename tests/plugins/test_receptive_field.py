@@ -31,7 +31,7 @@ def look(registry: Registry, view_of: Callable[..., View]) -> Callable[..., Any]
     return see
 
 
-def _seen(registry: Registry, view: View) -> tuple[Observation, dict[str, Any]] | None:
+def _seen(registry: Registry, view: View) -> Any:
     seen = registry.get("probe", "receptive_field").load()()(view)
     return seen and (seen, {name: to_plain(picture.numbers) for name, picture in seen.pictures.items()})
 
@@ -308,7 +308,7 @@ def test_every_picture_is_drawn_from_what_is_written(look):
         seen, numbers = look(*job)
         assert len(seen.pictures) == 2
         for name, picture in seen.pictures.items():
-            assert render(picture, numbers[name], 10)["png"].startswith(b"\x89PNG")
+            assert render(picture, numbers[name], "step 10")["png"].startswith(b"\x89PNG")
 
 
 def test_where_rows_of_an_image_are_steps_a_row_is_seen_as_a_whole():

@@ -1,5 +1,7 @@
 """RNN, LSTM and GRU: layers, directions and biases against torch's own modules, by exchange of weights both ways."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -37,7 +39,7 @@ every_reading = pytest.mark.parametrize(
 )
 
 
-def _model(cell: str, data: DataSpec = DATA, **values) -> nn.Module:
+def _model(cell: str, data: DataSpec = DATA, **values) -> Any:
     name, _, own = CELLS[cell]
     without = {"forget_bias": None} if name == "lstm" and not values.get("bias", True) else {}
     return plugin("model", name)(data, **{"hidden_size": SIZE, **own, **without, **values})
@@ -49,7 +51,7 @@ def _torchs(cell: str, **options) -> nn.RNNBase:
 
 
 @torch.no_grad()
-def _drawn_anew(module: nn.Module) -> nn.Module:
+def _drawn_anew(module: nn.Module) -> Any:
     """With every weight and every bias drawn, so that none is zero and none is what it was made with."""
     for p in module.parameters():
         p.copy_(0.4 * torch.randn_like(p))

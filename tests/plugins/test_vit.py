@@ -1,5 +1,7 @@
 """ViT: its blocks against torch's own, the order of patches, causality, padding and images that do not divide."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -20,7 +22,7 @@ def test_the_small_one_on_the_images_of_edges_has_1672_weights():
     assert sum(p.numel() for p in ViT(EDGES, **SMALL).parameters()) == 1672
 
 
-def _model(data: DataSpec, **values) -> nn.Module:
+def _model(data: DataSpec, **values) -> Any:
     """In 64 bits, with every weight, gain and bias drawn."""
     model = ViT(data, **{**SMALL, **values}).double()
     with torch.no_grad():
@@ -29,10 +31,10 @@ def _model(data: DataSpec, **values) -> nn.Module:
     return model
 
 
-def _torchs(block: nn.Module, num_heads: int) -> nn.TransformerEncoderLayer:
+def _torchs(block: Any, num_heads: int) -> nn.TransformerEncoderLayer:
     """A layer of torch's transformer with the weights of a block."""
     size, units = block.out.in_features, block.mlp[0].out_features
-    options = {"dropout": 0.0, "activation": "gelu", "batch_first": True, "norm_first": True}
+    options: dict[str, Any] = {"dropout": 0.0, "activation": "gelu", "batch_first": True, "norm_first": True}
     layer = nn.TransformerEncoderLayer(size, num_heads, units, **options).double()
     pairs = [(layer.self_attn.out_proj, block.out), (layer.linear1, block.mlp[0]), (layer.linear2, block.mlp[2])]
     for theirs, mine in [*pairs, (layer.norm1, block.norm1), (layer.norm2, block.norm2)]:
@@ -60,12 +62,12 @@ def test_the_output_is_that_of_torchs_transformer_layers(data, num_layers, num_h
     torch.testing.assert_close(*pair, rtol=0, atol=1e-12)
 
 
-def _attended(model: nn.Module, tokens: Tensor) -> tuple[Tensor, Tensor]:
+def _attended(model: Any, tokens: Tensor) -> tuple[Tensor, Tensor]:
     """What the first attention adds to tokens, for the MLP gives nothing; and what it reads."""
     block = model.blocks[0]
     nn.init.zeros_(block.mlp[2].weight)
     nn.init.zeros_(block.mlp[2].bias)
-    return block(tokens, model._mix(tokens, None)) - tokens, block.norm1(tokens)
+    return block(tokens, model._attention(tokens, None)) - tokens, block.norm1(tokens)
 
 
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "unfused"])
@@ -139,7 +141,7 @@ def test_an_image_that_is_no_whole_number_of_patches_gets_zeros_to_the_right_and
 
 
 def test_a_hidden_size_that_heads_do_not_divide_is_refused():
-    with pytest.raises(ValueError, match=r"model\.hidden_size=12 is no multiple of model\.num_heads=5"):
+    with pytest.raises(ValueError, match=r"model\.hidden_size=12 is not a multiple of model\.num_heads=5"):
         ViT(EDGES, **{**SMALL, "num_heads": 5})
 
 

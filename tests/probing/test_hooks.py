@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -46,7 +48,7 @@ def test_one_hot_rows_of_tokens_are_the_same_input_with_a_gradient(view_of, mode
 
 def test_a_model_that_looks_tokens_up_has_a_gradient_where_it_did() -> None:
     data = DataSpec(kind="tokens", shape=(4,), vocab=5)
-    model = nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(12, 2))
+    model: Any = nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(12, 2))
     x = torch.randint(5, (6, 4))
     assert not takes_one_hot(model, data, x)
     with embedding(model, x) as leaves:

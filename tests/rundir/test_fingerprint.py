@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from nnexp.base.errors import ConfigError, PluginError
-from nnexp.registry.plugin_source import PACKAGE
+from nnexp.registry.plugin_source import PACKAGE, parse
 from nnexp.rundir import fingerprint as module
 from nnexp.rundir.fingerprint import code_hash, job_fingerprint, normalised
 
@@ -169,7 +169,7 @@ def test_any_source_that_python_reads_has_a_hash(write_plugin):
     paths = [write_plugin(f"mine{number}", source) for number, source in enumerate(sources)]
     assert len({code_hash(path) for path in paths}) == len(sources)
     with pytest.raises(PluginError, match=r"gone\.py:1: "):
-        module.parse(paths[0].with_name("gone.py"))
+        parse(paths[0].with_name("gone.py"))
 
 
 @pytest.fixture

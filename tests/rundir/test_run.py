@@ -112,7 +112,7 @@ def test_git_state_names_the_commit_and_whether_files_differ(tmp_path: Path, mon
         provenance._git(*words)
     assert provenance.git_state() == {"commit": provenance._git("rev-parse", "HEAD"), "dirty": False}
     (tmp_path / "file").write_text("b")
-    assert provenance.git_state()["dirty"] is True
+    assert (provenance.git_state() or {})["dirty"] is True
 
 
 def test_as_many_directories_are_locked_at_once_as_files_may_be_open(monkeypatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -223,7 +224,7 @@ def test_training_pauses_at_any_step_and_goes_on_the_same(make_lane) -> None:
 
     lanes = [make_lane(*overrides, f"seed={seed}") for seed in (0, 1)]
     stack = Stack(lanes, stopped)
-    first = stack.advance(20)[lanes[0]]
+    first: Any = stack.advance(20)[lanes[0]]
     assert (len(first), stack.step, lanes[0].step) == (7, 7, 7)
     left[0] = 100
     rest = stack.advance(20)[lanes[0]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ class Slotted:
     value: int
 
 
-def lane(value: object) -> SimpleNamespace:
+def lane(value: object) -> Any:
     return SimpleNamespace(module=nn.Sequential(Part(value)))
 
 
@@ -78,7 +79,8 @@ def test_weights_are_no_difference() -> None:
 
 
 def test_what_forward_reads_is_noted_and_the_class_is_as_before() -> None:
-    module, read = lane(1).module, set()
+    module: Any = lane(1).module
+    read: set[tuple[str, str]] = set()
     with watch_attribute_reads(module, {("0", "value"), ("0", "other")}, read):
         module(torch.zeros(1))
     assert read == {("0", "value")}

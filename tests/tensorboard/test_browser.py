@@ -85,7 +85,7 @@ def address(folder: Path, names: dict[str, str]) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     program = Path(sysconfig.get_path("scripts")) / "tensorboard"
-    command = [sys.executable, program, "--logdir", "runs", "--port", str(port), "--load_fast", "false"]
+    command = [sys.executable, str(program), "--logdir", "runs", "--port", str(port), "--load_fast", "false"]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         url = f"http://127.0.0.1:{port}/"
@@ -163,7 +163,7 @@ def test_the_curves_of_all_runs_are_drawn_on_one_chart(page: Page, names: dict[s
     page.keyboard.press("Escape")  # closes the suggestions, which hide charts
     for tag in ("train/loss", "val/loss"):
         chart = page.locator("metrics-filtered-view scalar-card", has_text=tag).locator("line-chart .series-view")
-        until(lambda chart=chart: colours_in(chart, colours) == set(names.values()))
+        until(lambda chart=chart: colours_in(chart, colours) == set(names.values()))  # type: ignore[misc]
 
 
 def test_custom_scalars_compare_all_runs(page: Page, names: dict[str, str]) -> None:
@@ -235,7 +235,7 @@ def test_pictures_are_not_blank(page: Page, names: dict[str, str]) -> None:
     until(lambda: loaders.count() == len(names))
     for name in names.values():
         picture = loaders.filter(has_text=name).locator("img")
-        until(lambda picture=picture: pixels(picture).std() > 10)
+        until(lambda picture=picture: pixels(picture).std() > 10)  # type: ignore[misc]
 
 
 def test_texts_say_how_each_run_ended(page: Page, names: dict[str, str]) -> None:

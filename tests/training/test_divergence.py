@@ -1,5 +1,7 @@
 """The sentence that says where a number first stopped being finite."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -33,7 +35,7 @@ class InfiniteSlope(torch.autograd.Function):
         return grad * torch.inf
 
 
-def _net(function=lambda x: x) -> tuple[nn.Sequential, FlatWeights]:
+def _net(function=lambda x: x) -> tuple[Any, FlatWeights]:
     torch.manual_seed(0)
     net = nn.Sequential()
     net.add_module("first", nn.Linear(3, 5))

@@ -1,5 +1,7 @@
 """All weights of a module as one vector, of which the parameters are views."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -68,7 +70,7 @@ def test_parameters_are_views_of_the_vector_in_order():
 
 
 def test_setting_the_vector_sets_the_parameters_and_changing_them_changes_the_vector():
-    net = Net()
+    net: Any = Net()
     weights = FlatWeights(net)
     weights.set(torch.arange(float(len(weights.vector))))
     assert net.scale.item() == 0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from nnexp.nn.kernels.op import recurrent
 
 MODES = ["RNN_TANH", "RNN_RELU", "LSTM", "GRU"]
-Weights = list[Tensor | None]
+Weights = list[Any]  # four tensors, or None where there are no biases
 
 
 def torchs(mode: str, channels: int, units: int, bias: bool = True) -> nn.RNNBase:

@@ -1,5 +1,7 @@
 """Attention in C++ against that of torch: values and gradients, and a lane's numbers as its own."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -25,7 +27,7 @@ both_precisions = pytest.mark.parametrize(
 )
 
 
-def _drawn(sizes: tuple[int, ...], padded: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor]:
+def _drawn(sizes: tuple[int, ...], padded: bool, dtype: torch.dtype) -> tuple[Tensor, Any, Tensor]:
     """Queries, keys and values, lengths, and the gradient of the result."""
     *lanes, positions, size, _ = sizes
     lengths = torch.randint(1, positions + 1, lanes) if padded else None
