@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from nnexp.base import LiveDisplay
 
 DRAW_SECONDS = 0.25
+MIN_BAR_COLUMNS = 80  # a narrower terminal has a line without a bar
 LINE_SECONDS = 10.0
 FIRST_LINE_SECONDS = 2.0
 SHOW_SECONDS = 0.5
@@ -84,16 +85,22 @@ class ProgressBar:
             self._draw(self._display, step)
         else:
             self._next_show = time.monotonic() + LINE_SECONDS
-            numbers = "  ".join(f"{name} {value:.3g}" for name, value in self._last.items())
-            print_err(f"{self.label}  step {step}/{self.max_steps}  {numbers}")
+            print_err(self._line(step))
 
     def _draw(self, display: LiveDisplay, step: int) -> None:
         self._next_show = time.monotonic() + DRAW_SECONDS
+        if display.console.width < MIN_BAR_COLUMNS:
+            display.draw(self._line(step))
+            return
         numbers = "  ".join(f"{name.rpartition('/')[2]} {value:.3g}" for name, value in self._last.items())
         task = self._bar.tasks[0]
         speed = f"{task.speed:,.0f}/s" if task.speed else ""
         self._bar.update(task.id, completed=step, numbers=numbers, speed=speed)
         display.draw(self._bar)
+
+    def _line(self, step: int) -> str:
+        numbers = [f"{name} {value:.3g}" for name, value in self._last.items()]
+        return "  ".join([self.label, f"step {step}/{self.max_steps}", *numbers])
 
     def say(self, text: str) -> None:
         """Tell something once."""
@@ -114,11 +121,11 @@ def make_bar(label: str, max_steps: int) -> Progress:
     from rich.table import Column
 
     bar = Progress(
-        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
-        BarColumn(),
+        TextColumn("{task.description}", markup=False, table_column=Column(overflow="ellipsis")),
+        BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TextColumn("{task.fields[speed]}", markup=False),
-        TimeRemainingColumn(),
+        TimeRemainingColumn(compact=True),
         TextColumn("{task.fields[numbers]}", markup=False),
     )
     bar.add_task(label, total=max_steps, numbers="", speed="")
