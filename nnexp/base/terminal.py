@@ -18,7 +18,7 @@ from rich.text import Text
 
 NUMBER = re.compile(r"-?[\d.,]+(e[-+]?\d+)?|nan|-?inf|")
 GAP = 2  # between columns
-MIN_WIDTH = 12  # of a folded column
+MIN_WIDTH = 16  # of a folded column
 UNBOUNDED = 1_000_000
 
 
@@ -48,7 +48,7 @@ class PlainConsole(Console):
 
 def format_table(rows: Sequence[Sequence[str]]) -> str:
     """Return the table of `align`."""
-    table, min_width = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0)), 0
+    table, min_width = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0)), -GAP
     for column in zip(*rows, strict=True):
         width = max(map(cell_len, column))
         if all(NUMBER.fullmatch(cell) for cell in column[1:]):
@@ -60,8 +60,9 @@ def format_table(rows: Sequence[Sequence[str]]) -> str:
     for row in rows[1:]:
         table.add_row(*row)
     is_terminal = sys.stdout.isatty()
-    terminal_width = shutil.get_terminal_size().columns if is_terminal else UNBOUNDED
-    console = PlainConsole(io.StringIO(), is_terminal=is_terminal, width=max(terminal_width, min_width))
+    columns = shutil.get_terminal_size().columns if is_terminal else UNBOUNDED
+    width = columns if min_width <= columns else UNBOUNDED  # the terminal wraps what cannot be folded into it
+    console = PlainConsole(io.StringIO(), is_terminal=is_terminal, width=width)
     with console.capture() as capture:
         console.print(table)
     return "\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n"))
