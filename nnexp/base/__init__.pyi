@@ -5,6 +5,7 @@ from .atomic_files import read_regular as read_regular
 from .atomic_files import write_at as write_at
 from .atomic_files import write_atomically as write_atomically
 from .console import align as align
+from .console import open_display as open_display
 from .console import open_streams as open_streams
 from .console import plural as plural
 from .console import print_err as print_err
@@ -27,3 +28,4 @@ from .rng_state import rng_states_equal as rng_states_equal
 from .rng_state import set_rng_state as set_rng_state
 from .signals import SIGNALS as SIGNALS
 from .signals import StopRequest as StopRequest
+from .terminal import LiveDisplay as LiveDisplay

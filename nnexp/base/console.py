@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import re
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nnexp.base.terminal import LiveDisplay
 
 
 def print_err(message: str) -> None:
@@ -15,6 +18,15 @@ def print_err(message: str) -> None:
     stream = getattr(sys.stderr, "terminal", sys.stderr)
     with contextlib.suppress(OSError, ValueError):  # a closed pipe, a full disk, a closed stream
         print(f"nnexp: {message}", file=stream, flush=True)
+
+
+def open_display(*, quiet: bool = False) -> LiveDisplay | None:
+    """Return a display on stderr; None where that is no terminal or one that cannot redraw a line, and if quiet."""
+    if quiet or not sys.stderr.isatty() or os.environ.get("TERM", "").lower() in ("dumb", "unknown"):
+        return None
+    from nnexp.base.terminal import LiveDisplay
+
+    return LiveDisplay()
 
 
 def plural(number: int, what: str) -> str:
@@ -43,14 +55,17 @@ def open_streams() -> None:
             stream.reconfigure(errors="backslashreplace")  # a plugin's message may hold any letter
 
 
-NUMBER = re.compile(r"-?[\d.,]+(e[-+]?\d+)?|nan|-?inf|")
-
-
 def align(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of text in columns, the first row the head; columns of numbers to the right."""
-    columns = []
-    for column in zip(*rows, strict=True):
-        width = max(map(len, column))
-        is_number = all(NUMBER.fullmatch(cell) for cell in column[1:])
-        columns.append([cell.rjust(width) if is_number else cell.ljust(width) for cell in column])
-    return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))
+    """Return rows of text as a table, the first row its head; columns of numbers are aligned to the right.
+
+    Where stdout is a terminal, the head is bold and columns of text are folded to the terminal's width. Elsewhere
+    nothing is folded.
+
+    >>> print(align([["name", "n"], ["a", "5"], ["long", "12"]]))
+    name   n
+    a      5
+    long  12
+    """
+    from nnexp.base.terminal import format_table
+
+    return format_table(rows)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 
 from nnexp.base import frozen_import
 
@@ -17,6 +18,8 @@ with frozen_import("pytorch_lightning"):
     import torch
 
     torch.set_num_threads(1)
+    # torch.compile makes a progress bar; its own lock is a semaphore that stays in the system if the worker is killed.
+    torch.hub.tqdm.set_lock(threading.RLock())  # type: ignore[attr-defined]
     from nnexp.fit import CohortFit  # noqa: F401  # for the workers that are forked
 
 os.environ.pop("PYTHONSAFEPATH", None)  # which was for this process

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Collection
 from typing import Any
 
-from tqdm import tqdm
-
-from nnexp.base import print_err, shorten
+from nnexp.base import open_display, print_err, shorten
 from nnexp.execution.cost_model import CostModel, steps_of
 from nnexp.execution.task import Task
-from nnexp.fit import FIRST_LINE_SECONDS, LINE_SECONDS
+from nnexp.fit import DRAW_SECONDS, FIRST_LINE_SECONDS, LINE_SECONDS
 from nnexp.rundir import PlannedRun
 
-REFRESH_SECONDS = 0.2
 FEWEST_DONE = 0.02  # before the time to go is told
 BEST = (("val/accuracy", max), ("val/loss", min))  # the first of these that a run has
 
@@ -38,9 +34,8 @@ class SweepProgress:
         self.began = time.monotonic()
         self._next_line = self.began + FIRST_LINE_SECONDS
         self._told = ""
-        is_terminal = sys.stderr.isatty() and not quiet
-        self._bar = tqdm(bar_format="{desc}", leave=False, dynamic_ncols=True) if is_terminal else None
-        if is_terminal:
+        self._display = open_display(quiet=quiet)
+        if self._display is not None:
             self._next_line = self.began
 
     def step(self, task: Task, step: int) -> None:
@@ -97,28 +92,23 @@ class SweepProgress:
         """The line, where it is time for it."""
         if self.quiet or time.monotonic() < self._next_line:
             return
-        self._next_line = time.monotonic() + (LINE_SECONDS if self._bar is None else REFRESH_SECONDS)
+        self._next_line = time.monotonic() + (LINE_SECONDS if self._display is None else DRAW_SECONDS)
         line = self.line
-        if self._bar is not None:
-            self._bar.set_description_str(line)
+        if self._display is not None:
+            self._display.draw(line)
         elif line != self._told:
             print_err(line)
         self._told = line
 
     def say(self, text: str, *, is_error: bool = False) -> None:
         """Something once, above the line."""
-        if self.quiet and not is_error:
-            return
-        if self._bar is not None:
-            self._bar.clear()
-        print_err(text)
-        if self._bar is not None:
-            self._bar.refresh()
+        if not self.quiet or is_error:
+            print_err(text)
 
     def close(self) -> None:
         """The last line stays where lines are told one by one."""
-        if self._bar is not None:
-            self._bar.close()
+        if self._display is not None:
+            self._display.close()
         elif self._told and self.line != self._told:
             self.say(self.line)
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from tqdm import tqdm
-
-from nnexp.base import print_err
+from nnexp.base import open_display, print_err
 from nnexp.rundir import Rows
 
-tqdm.set_lock(threading.RLock())  # its own is one of processes, which a worker that is killed leaves in the system
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from nnexp.base import LiveDisplay
+
+DRAW_SECONDS = 0.25
+MIN_BAR_COLUMNS = 80  # a narrower terminal has a line without a bar
 LINE_SECONDS = 10.0
 FIRST_LINE_SECONDS = 2.0
 SHOW_SECONDS = 0.5
@@ -56,7 +58,7 @@ class ProgressSender:
 
 
 class ProgressBar:
-    """Shown at the end of a chunk, so never more than a few times a second, and never in the hot path.
+    """A bar on a terminal, a line now and then elsewhere; both at the end of a chunk, never in the hot path.
 
     Args:
         label: what is trained.
@@ -66,25 +68,39 @@ class ProgressBar:
 
     def __init__(self, label: str, max_steps: int, quiet: bool = False) -> None:
         self.label, self.max_steps, self.quiet = label, max_steps, quiet
-        self._next_line = time.monotonic() + FIRST_LINE_SECONDS
-        is_terminal = sys.stderr.isatty() and not quiet
-        self._bar = None
-        if is_terminal:
-            self._bar = tqdm(total=max_steps, desc=label, unit="step", leave=False, mininterval=0.1)
         self._last: dict[str, float] = {}
+        self._display = open_display(quiet=quiet)
+        self._next_show = time.monotonic() + FIRST_LINE_SECONDS
+        if self._display is not None:
+            self._bar = make_bar(label, max_steps)
+            self._draw(self._display, 0)
 
     def show(self, step: int, rows: Rows) -> None:
-        """Tell of the newest row."""
+        """Show the newest row, if it is time."""
         row = rows.row(rows.last_step)
         self._last |= {name: row[name] for name in ("train/loss", "val/accuracy") if name in row}
-        if self._bar is not None:
-            short = {name.rpartition("/")[2]: f"{value:.3g}" for name, value in self._last.items()}
-            self._bar.set_postfix(short, refresh=False)
-            self._bar.update(step - self._bar.n)
-        elif not self.quiet and time.monotonic() >= self._next_line:
-            self._next_line = time.monotonic() + LINE_SECONDS
-            numbers = "  ".join(f"{name} {value:.3g}" for name, value in self._last.items())
-            print_err(f"{self.label}  step {step}/{self.max_steps}  {numbers}")
+        if self.quiet or time.monotonic() < self._next_show:
+            return
+        if self._display is not None:
+            self._draw(self._display, step)
+        else:
+            self._next_show = time.monotonic() + LINE_SECONDS
+            print_err(self._line(step))
+
+    def _draw(self, display: LiveDisplay, step: int) -> None:
+        self._next_show = time.monotonic() + DRAW_SECONDS
+        if display.console.width < MIN_BAR_COLUMNS:
+            display.draw(self._line(step))
+            return
+        numbers = "  ".join(f"{name.rpartition('/')[2]} {value:.3g}" for name, value in self._last.items())
+        task = self._bar.tasks[0]
+        speed = f"{task.speed:,.0f}/s" if task.speed else ""
+        self._bar.update(task.id, completed=step, numbers=numbers, speed=speed)
+        display.draw(self._bar)
+
+    def _line(self, step: int) -> str:
+        numbers = [f"{name} {value:.3g}" for name, value in self._last.items()]
+        return "  ".join([self.label, f"step {step}/{self.max_steps}", *numbers])
 
     def say(self, text: str) -> None:
         """Tell something once."""
@@ -95,5 +111,22 @@ class ProgressBar:
         """Nothing: there is one job."""
 
     def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        if self._display is not None:
+            self._display.close()
+
+
+def make_bar(label: str, max_steps: int) -> Progress:
+    """Return a bar, to be drawn by a display: it is not started itself."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
+
+    bar = Progress(
+        TextColumn("{task.description}", markup=False, table_column=Column(overflow="ellipsis")),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[speed]}", markup=False),
+        TimeRemainingColumn(compact=True),
+        TextColumn("{task.fields[numbers]}", markup=False),
+    )
+    bar.add_task(label, total=max_steps, numbers="", speed="")
+    return bar

@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from nnexp.answers.tables import failures, format_number, run_summary, runs_table, shortest_path, sweep_summary
-from nnexp.base.console import align
 from nnexp.base.signals import StopRequest
 from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.plan_runner import run_plan
-
-
-def test_numbers_stand_to_the_right_and_words_to_the_left() -> None:
-    assert align([["name", "n"], ["a", "5"], ["long", "12"]]) == "name   n\na      5\nlong  12"
-
-
-def test_words_that_end_in_a_digit_are_no_numbers() -> None:
-    assert align([["run", "x"], ["a1", "nan"], ["abc22", "1e-05"]]) == "run        x\na1       nan\nabc22  1e-05"
 
 
 def test_numbers_have_four_decimals_unless_too_large_or_too_small() -> None:

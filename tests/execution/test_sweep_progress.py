@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import time
 
 import pytest
@@ -37,6 +39,21 @@ def test_a_sweep_is_told_in_one_line(tasks, capsys) -> None:
     tally.show()
     tally.say("so")
     assert [line[:16] for line in capsys.readouterr().err.splitlines()] == ["nnexp: 2/4 done,", "nnexp: so"]
+
+
+def test_a_terminal_gets_one_line_that_is_redrawn_below_what_is_told(tasks, monkeypatch) -> None:
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    tally = SweepProgress(4, tasks, CostModel({}), quiet=False)
+    for _ in range(100):
+        tally.show()
+    assert stream.getvalue() == "0/4 done, 0 failed, 4 left"
+    tally.say("so [red]")
+    assert stream.getvalue().endswith("\r\x1b[2Knnexp: so [red]\n0/4 done, 0 failed, 4 left")
+    tally.close()
+    assert sys.stderr is stream
 
 
 def test_the_best_of_losses_is_the_lowest(tasks) -> None:

@@ -220,6 +220,19 @@ assert not os.path.isdir("/proc/self/task") or len(os.listdir("/proc/self/task")
     assert result.returncode == 0, result.stderr
 
 
+def test_a_progress_bar_of_torch_makes_no_semaphore_that_a_killed_worker_leaves() -> None:
+    code = """
+import nnexp.execution.preload, multiprocessing.synchronize as made
+from torch.hub import tqdm
+def refuse(*_, **__): raise AssertionError("a semaphore was made")
+made.SemLock.__init__ = refuse
+tqdm(total=1, disable=True).close()
+print("closed", flush=True)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout == "closed\n", result.stderr
+
+
 @pytest.mark.parametrize(
     ("code", "text"),
     [
