@@ -75,4 +75,4 @@ def _run_verb(name: str, argv: list[str]) -> int:
     if name in TRAINS:
         raise ConfigError(f"{name}: the command without a verb trains. Leave the word out.")
     advice = f" Did you mean '{MEANT[name]}'?" if name in MEANT else did_you_mean(name, known)
-    raise ConfigError(f"{name}: there is no such verb.{advice} There is: {', '.join(known)}. An override is KEY=VALUE.")
+    raise ConfigError(f"{name}: there is no such verb.{advice} Available: {', '.join(known)}. An override is KEY=VALUE.")

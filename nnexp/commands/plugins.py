@@ -60,6 +60,6 @@ def find_plugins(registry: Registry, name: str) -> list[Plugin]:
     if not found:
         known = {known_name for _, known_name in registry.plugins}
         raise ConfigError(
-            f"{name}: there is no such plugin.{did_you_mean(last, known)} There is: {', '.join(sorted(known))}."
+            f"{name}: there is no such plugin.{did_you_mean(last, known)} Available: {', '.join(sorted(known))}."
         )
     return found

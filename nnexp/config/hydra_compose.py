@@ -147,7 +147,7 @@ class Composer:
             known = ", ".join(options) or "none"
             asked = "null" if name is None else str(name)
             message = (
-                f"{group}={shorten(asked)}: there is no such {group}.{did_you_mean(asked, options)} There is: {known}."
+                f"{group}={shorten(asked)}: there is no such {group}.{did_you_mean(asked, options)} Available: {known}."
             )
             raise ConfigError(message)
 

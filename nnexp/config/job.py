@@ -170,7 +170,7 @@ def _no_such_key(key: str, kind: str, name: str, plugin: Plugin, registry: Regis
     own = plugin_keys(plugin)
     message = f"{key}: {plugin.kind} '{plugin.name}' has no key '{name}'."
     guess = did_you_mean(name, own).replace("mean '", f"mean '{kind}.")
-    others = registry.having(kind, name) if kind in PARTS else []
+    others = registry.names_with_parameter(kind, name) if kind in PARTS else []
     if not guess and others:
         guess = f" A key of {', '.join(others)}: add {kind}={others[0]}."
     elif not guess:
@@ -193,7 +193,7 @@ def check_value(key: str, parameter: Parameter, value: Any) -> Any:
 def _quoting(parameter: Parameter, value: Any) -> str:
     """How to give text that was read as another value, where text is allowed."""
     is_text = any(option.type is str and not option.choices for option in parameter.options)
-    if isinstance(value, str) or not (is_text or parameter.mistaken_choices(value)):
+    if isinstance(value, str) or not (is_text or parameter.misread_choices(value)):
         return ""
     return """ Quote it if text is meant. In a shell: KEY="'TEXT'"."""
 

@@ -82,7 +82,7 @@ def make_sweep_options(values: dict[str, Any]) -> SweepOptions:
     schema = sweep_options_schema()
     for key in values:
         if key not in schema:
-            raise ConfigError(f"{key}: there is no such key.{did_you_mean(key, schema)} There is: {', '.join(schema)}.")
+            raise ConfigError(f"{key}: there is no such key.{did_you_mean(key, schema)} Available: {', '.join(schema)}.")
     checked = {key: check_value(key, schema[key], value) for key, value in values.items()}
     return SweepOptions(**{key.removeprefix(f"{GROUP}."): value for key, value in checked.items()})
 

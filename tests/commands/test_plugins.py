@@ -62,7 +62,7 @@ def test_several_names_are_shown_one_after_the_other(show):
 def test_an_unknown_name_is_answered_with_the_nearest(show, name, nearest):
     code, out, err = show("moons", name)
     assert (code, out) == (2, "")
-    assert err.startswith(f"nnexp: {name}: there is no such plugin. Did you mean '{nearest}'? There is: ")
+    assert err.startswith(f"nnexp: {name}: there is no such plugin. Did you mean '{nearest}'? Available: ")
     assert err.count("\n") == 1
 
 

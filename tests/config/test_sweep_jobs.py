@@ -175,7 +175,7 @@ def test_experiments_and_presets_of_a_folder_of_ones_own_work_by_name(registry, 
     names = [(job.model.name, job.label) for job in sweep("model=glob(*)", searchpath=(path,))]
     assert sorted(name for name, _ in names) == sorted(["lstm", *registry.names("model")])
     assert {("lstm", "model=lstm-hidden_size=64"), ("lstm", "model=lstm"), ("mlp", "model=mlp")} <= set(names)
-    with pytest.raises(ConfigError, match=r"model=bgi: .*Did you mean 'big'.* There is: big, "):
+    with pytest.raises(ConfigError, match=r"model=bgi: .*Did you mean 'big'.* Available: big, "):
         compose_jobs(["model=bgi"], registry, searchpath=(path,))
 
 
