@@ -60,7 +60,7 @@ BROKEN = [
     ("too deep", f"x = {'-' * 5000}1\n", "nested too deeply"),
     ("no class", "x = 1\n", ":1: a plugin is one class marked @model (from nnexp import model); found none."),
     ("two classes", model() + "@model\nclass B: ...\n", ":1: a plugin is one class marked @model"),
-    ("wrong folder", model(decorator="@trainer"), ":4: @trainer in the folder of model plugins. Move"),
+    ("wrong folder", model(decorator="@trainer"), ":4: @trainer in a folder of model plugins. Move"),
     ("no data", model("*, x: int = 1"), ":4: a model needs __init__(self, data, *, ...)"),
     ("positional value", model("data, x: int = 1"), ":4: a model needs __init__(self, data, *, ...)"),
     ("reserved name", model("data, *, seed: int = 1"), ":4: 'seed' is set by nnexp for every model"),
