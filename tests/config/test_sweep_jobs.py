@@ -96,7 +96,7 @@ def test_of_one_key_given_twice_the_last_counts(sweep):
             ["seed=range(300)", "model.seed=range(300)", "trainer.seed=range(300)", "trainer.lr=1"],
             [r"the sweep over seed \(300\), model.seed \(300\), trainer.seed \(300\) has more than 100000 points"],
         ),
-        (["seed=range(-25,0)"], [*(f"seed: .*got -{n}" for n in range(25, 5, -1)), "and 5 errors more"]),
+        (["seed=range(-25,0)"], [*(f"seed: .*got -{n}" for n in range(25, 5, -1)), "and 5 more errors"]),
     ],
 )
 def test_all_that_is_wrong_with_a_sweep_is_said_at_once_and_once(sweep, overrides, lines):
