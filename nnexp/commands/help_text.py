@@ -1,4 +1,4 @@
-"""What `nnexp --help` prints: usage, verbs, plugins that can be chosen, and keys; or the keys of the plugins named."""
+"""The text of `nnexp --help`: usage, verbs, plugins and keys; or the keys of the named plugins."""
 
 from __future__ import annotations
 
@@ -12,9 +12,15 @@ from nnexp.registry import KINDS, PARTS, Registry, conf_dir
 
 
 def help_text(registry: Registry, chosen: Sequence[str], verbs: Mapping[str, str]) -> str:
-    """Return the help of the plugins that are chosen (`model=lstm`), or of the whole command where none is.
+    """Return the help of the chosen plugins, or of the whole command where none is chosen.
 
-    Raises ConfigError where there is no such plugin.
+    Args:
+        registry: the plugins.
+        chosen: plugins as `KIND=NAME`, such as `model=lstm`.
+        verbs: a description for each verb.
+
+    Raises:
+        ConfigError: where there is no such plugin.
     """
     names = [text for text in chosen if text.partition("=")[0] in KINDS]
     if others := [text for text in chosen if text not in names]:

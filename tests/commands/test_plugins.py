@@ -89,7 +89,7 @@ def test_a_flag_shows_the_usage(show, capsys, flag):
 
 
 def test_an_unknown_flag_is_refused_in_one_line(show):
-    assert show("--all") == (2, "", "nnexp: unrecognized arguments: --all. --help shows what there is.\n")
+    assert show("--all") == (2, "", "nnexp: unrecognized arguments: --all. --help lists the arguments.\n")
 
 
 def test_the_command_runs_no_plugin_and_imports_no_torch(write_plugin, tmp_path):
