@@ -10,19 +10,11 @@ from hydra.core.override_parser.types import Transformer
 from omegaconf import OmegaConf
 
 from nnexp.base import ConfigError
+from nnexp.config.check_job import make_job
 from nnexp.config.grid import GridPoint
 from nnexp.config.hydra_compose import Choices, Composer, config_errors
-from nnexp.config.job import (
-    GROUPS,
-    PROBE,
-    Job,
-    chosen_plugins,
-    format_value,
-    make_job,
-    plugin_keys,
-    unknown_key_error,
-    valid_keys,
-)
+from nnexp.config.job import GROUPS, PROBE, Job, format_value
+from nnexp.config.job_keys import chosen_plugins, plugin_keys, unknown_key_error, valid_keys
 from nnexp.config.names import label
 from nnexp.config.sweep_options import sweep_options_schema
 from nnexp.config.yaml_source import plain_values

@@ -17,7 +17,8 @@ from hydra.core.plugins import Plugins
 from hydra.errors import MissingConfigException
 
 from nnexp.base import ConfigError, did_you_mean, shorten
-from nnexp.config.job import GROUPS, PROBE, job_options_schema, plugin_keys
+from nnexp.config.job import GROUPS, PROBE, job_options_schema
+from nnexp.config.job_keys import plugin_keys
 from nnexp.config.sweep_options import nested, sweep_options_schema, take_sweep_options
 from nnexp.config.yaml_source import ConfigFile, one_line, plain_values
 from nnexp.registry import ALL, DEFAULT, KINDS, Registry, conf_dir

@@ -16,7 +16,8 @@ from nnexp.base import ConfigError, plural, shorten
 from nnexp.config.build_job import build_job, choices_of, override_value, plugins_of, values_of
 from nnexp.config.grid import GridPoint, grid_points, with_repeats
 from nnexp.config.hydra_compose import Choices, Composer
-from nnexp.config.job import PROBE, Job, valid_keys
+from nnexp.config.job import PROBE, Job
+from nnexp.config.job_keys import valid_keys
 from nnexp.config.overrides import Axis, make_axes, sweep_axes
 from nnexp.config.sweep import Sweep
 from nnexp.config.sweep_options import SweepOptions, is_sweep_option, make_sweep_options

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from nnexp.base import ConfigError, did_you_mean
-from nnexp.config.job import check_value
+from nnexp.config.job_keys import check_value
 from nnexp.registry import Parameter, Range, SignatureReader, argument_docs, with_docs
 
 GROUP = "sweep"

@@ -8,7 +8,7 @@ import pytest
 
 from nnexp.commands import plugins
 from nnexp.commands.cli import command_line
-from nnexp.config.job import plugin_keys
+from nnexp.config.job_keys import plugin_keys
 from nnexp.registry.contracts import KINDS
 
 MODEL = "from nnexp import model\n\n\n@model\nclass Mine:\n    def __init__(self, data, *, size: int = 3): ...\n"

@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from nnexp.base.errors import ConfigError
-from nnexp.config import job as config
-from nnexp.config.job import JobOptions, job_options_schema, refuse_code
+from nnexp.config import check_job as config
+from nnexp.config.check_job import refuse_code
+from nnexp.config.job import JobOptions, job_options_schema
 from nnexp.config.sweep_jobs import compose_jobs
 
 TOP = (
