@@ -1,9 +1,12 @@
 """nnexp: an experiment harness for small neural networks.
 
-A plugin imports `dataset`, `model`, `trainer` or `probe`, and what its signature needs, from here. In a notebook,
-`nnexp.plugin("model", "lstm")` is a plugin's class, `nnexp.load("runs/default/...")` a trained model with its data.
+Plugins import the decorators `dataset`, `model`, `trainer` and `probe`, and the types of their signatures, from here.
+In a notebook:
 
-Names are imported when they are first used: some of them import torch.
+>>> LSTM = nnexp.plugin("model", "lstm")  # the class of a plugin
+>>> run = nnexp.load("runs/default/...")  # a finished run: trained model and data
+
+Names are imported on first use, because some of them import torch.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""python -m nnexp"""
+"""Entry point of `python -m nnexp`."""
 
 import sys
 
@@ -6,6 +6,6 @@ try:
     from nnexp.commands import command_line
 
     code = command_line()
-except KeyboardInterrupt:  # Ctrl-C before anything was begun
+except KeyboardInterrupt:  # Ctrl-C while the command line is imported
     code = 130
 sys.exit(code)

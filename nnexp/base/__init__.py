@@ -1,4 +1,4 @@
-"""What any room may use: errors, console output, signals, atomic files, generator states, memory, devices."""
+"""Utilities shared by all packages: errors, console output, signals, atomic files, RNG states, memory, devices."""
 
 import lazy_loader
 

@@ -1,10 +1,10 @@
-"""Files that a kill at any moment leaves as they were or as they were to be.
+"""Crash-safe file writing: after a kill, a file holds either its old content or its new content, never a mixture.
 
-What is handed to the system survives a kill; only what is settled, which costs more than writing, survives a power
-cut as well. So a run is settled once, at its end: weights and metrics are on disk before run.json says `finished`.
-What a power cut can take before that can be made again: checkpoints have a checksum, and one of the metrics that they
-refer to, so a torn one gives way to the one before, which the system wrote long ago, or training begins again. A job
-whose run.json is torn gets a new directory.
+Data that was written survives a killed process; only data that was fsynced, which is slower, survives a power cut too.
+A run is therefore fsynced once, at its end: weights and metrics are on disk before run.json says `finished`. Whatever a
+power cut destroys before that can be recomputed: a checkpoint holds a checksum of itself and of the metrics it refers
+to, so a damaged one is replaced by the previous checkpoint, or training starts again. A job whose run.json is damaged
+gets a new directory.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
-TEMPORARY = r"\..+\.\d+\.part"  # the names under which `write_atomically` writes
-WAITS = 16
+TEMPORARY = r"\..+\.\d+\.part"  # regex of the names under which `write_atomically` writes
+MAX_FSYNC_THREADS = 16
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file by a rename, so that a reader sees the old content or the new, whole."""
+    """Replace a file by renaming a temporary one, so that readers see either the old content or the new.
+
+    Raises OSError, and removes the temporary file, where the content cannot be written.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    temporary.unlink(missing_ok=True)  # a link that lies there must not lead to another file
+    temporary.unlink(missing_ok=True)  # never write through a symbolic link of that name
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
@@ -36,7 +39,10 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def write_at(path: Path, offset: int, content: bytes) -> int:
-    """Write from an offset of a file that is there; gives the end. One that failed half way is done again the same."""
+    """Write into an existing file and return the offset after the content.
+
+    Safe to repeat: the same call after a partial write leaves the same file.
+    """
     with open_regular(path) as file:
         file.seek(offset)
         file.write(content)
@@ -44,27 +50,34 @@ def write_at(path: Path, offset: int, content: bytes) -> int:
 
 
 def open_regular(path: Path, *, create: bool = False) -> BinaryIO:
-    """Open to read and write, never through a link: a directory from somebody else must not lead to another file."""
+    """Open a file for reading and writing; raise OSError for a symbolic link.
+
+    Run directories may come from other people, and a link in one must not redirect writes to another file.
+    """
     flags = os.O_RDWR | (os.O_CREAT if create else 0) | getattr(os, "O_NOFOLLOW", 0)
     return os.fdopen(os.open(path, flags, 0o666), "rb+")
 
 
 def read_regular(path: Path) -> bytes:
-    """The content of a file; what would wait for a writer, as a pipe does, is an OSError."""
+    """Return the content of a file without blocking: a pipe without a writer reads as empty."""
     with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
         return file.read() or b""
 
 
 def fsync_all(groups: Sequence[Sequence[Path]]) -> list[OSError | None]:
-    """Wait until files are on disk, of many runs at once: a disk serves many waits in the time of one.
+    """Flush the files of many runs to disk in parallel, which takes a disk about as long as flushing one.
 
-    Gives for each group what went wrong.
+    Args:
+        groups: the files of each run.
+
+    Returns:
+        For each group, the first error, or None.
     """
-    with ThreadPoolExecutor(WAITS) as pool:
-        return list(pool.map(_settle, groups))
+    with ThreadPoolExecutor(MAX_FSYNC_THREADS) as pool:
+        return list(pool.map(_fsync, groups))
 
 
-def _settle(paths: Sequence[Path]) -> OSError | None:
+def _fsync(paths: Sequence[Path]) -> OSError | None:
     try:
         for path in paths:
             with open_regular(path) as file:

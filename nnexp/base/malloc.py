@@ -1,6 +1,7 @@
-"""Memory that a stack frees is kept for its next step: to fault large arrays in again costs up to 40 % of one.
+"""Keep freed memory in the process (glibc `mallopt`) while a stack trains, instead of returning it to the system.
 
-glibc gives large arrays back to the system as soon as they are freed, and each step would fault all of them in again.
+By default glibc unmaps large arrays as soon as they are freed, so every step page-faults all of them in again, which
+takes up to 40 % of a step.
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Of malloc.h: what mallopt sets.
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
-NEVER = 2**31 - 1
-# Once set, glibc's own rule for the thresholds stays off. These are the values at which it ends where arrays are large;
-# those at which it begins would make every model slower that is trained in the same process afterwards.
-AFTERWARDS = {M_MMAP_MAX: 65536, M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 64 << 20}
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # parameters of mallopt, from malloc.h
+NO_TRIM = 2**31 - 1
+# mallopt turns off glibc's dynamic thresholds for good. These are the values that they converge to with large arrays;
+# the initial ones would slow down every model trained in the same process afterwards.
+RESTORED = {M_MMAP_MAX: 65536, M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 64 << 20}
 
 
 def _glibc() -> ctypes.CDLL | None:
@@ -30,15 +30,18 @@ GLIBC = _glibc()
 
 @contextmanager
 def keep_freed_memory(library: ctypes.CDLL | None = GLIBC) -> Iterator[None]:
-    """Within the block, what is freed stays in the process; after it, it goes back. Nothing happens without glibc."""
+    """Keep freed memory in the process within the block, and return it to the system after it.
+
+    Does nothing without glibc (`library` is None).
+    """
     if library is None:
         yield
         return
     library.mallopt(M_MMAP_MAX, 0)
-    library.mallopt(M_TRIM_THRESHOLD, NEVER)
+    library.mallopt(M_TRIM_THRESHOLD, NO_TRIM)
     try:
         yield
     finally:
-        for parameter, value in AFTERWARDS.items():
+        for parameter, value in RESTORED.items():
             library.mallopt(parameter, value)
         library.malloc_trim(ctypes.c_size_t(0))

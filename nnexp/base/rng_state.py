@@ -1,4 +1,4 @@
-"""The states of the global generators of Python, numpy and torch: read, set, compared."""
+"""Read, set and compare the states of the global random number generators of Python, numpy and torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RngState = dict[str, Any]
 
 
 def get_rng_state() -> RngState:
-    """The global generators' states as tensors and numbers."""
+    """Return the states of the global generators as tensors and numbers, as a checkpoint can hold them."""
     _, keys, position, has_gauss, gauss = cast(tuple[str, np.ndarray, int, int, float], np.random.get_state())
     kind, words, gauss_next = random.getstate()
     state: RngState = {
@@ -28,7 +28,7 @@ def get_rng_state() -> RngState:
 
 
 def rng_states_equal(one: RngState, other: RngState) -> bool:
-    """Whether two captured states are equal."""
+    """Return True where two captured states are equal."""
     return one.keys() == other.keys() and all(_equal(value, other[name]) for name, value in one.items())
 
 
@@ -39,7 +39,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def set_rng_state(state: RngState) -> None:
-    """Put the global generators into a captured state."""
+    """Set the global generators to a state that `get_rng_state` returned."""
     torch.set_rng_state(state["torch"])
     np.random.set_state(("MT19937", state["numpy"].numpy().astype(np.uint32), *state["numpy_rest"]))
     kind, gauss_next = state["python_rest"]

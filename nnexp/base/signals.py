@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, a closed terminal: the first asks training to keep what there is and end, the next ends at once."""
+"""Handle SIGINT (Ctrl-C), SIGTERM and SIGHUP: the first stops training after a checkpoint, the second at once."""
 
 from __future__ import annotations
 
@@ -13,9 +13,15 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 
 
 class StopRequest:
-    """Whether a signal, or a sweep that shall not go on, has asked for an end.
+    """A flag that asks training to stop, set by a signal or by a sweep that reached its limit of failures.
 
-    `requested` is read before every update, so it is a plain attribute.
+    `requested` is a plain attribute, since it is read before every update. `signal` is the number of the signal that
+    was received, or None.
+
+    >>> stop = StopRequest()
+    >>> with stop.handling():
+    ...     while not stop.requested:
+    ...         step()
     """
 
     def __init__(self) -> None:
@@ -23,7 +29,7 @@ class StopRequest:
         self.signal: int | None = None
 
     def listen(self) -> None:
-        """Handle the signals from now on; only the main thread can."""
+        """Install the signal handlers; does nothing outside the main thread, where Python allows none."""
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 if number != getattr(signal, "SIGHUP", None) or signal.getsignal(number) != signal.SIG_IGN:  # nohup
@@ -36,17 +42,17 @@ class StopRequest:
 
     @contextmanager
     def handling(self) -> Iterator[None]:
-        """Handle the signals in the block, and as before outside."""
-        before: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
+        """Install the signal handlers within the block, and restore the previous ones after it."""
+        previous: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
         self.listen()
         try:
             yield
         finally:
             if threading.current_thread() is threading.main_thread():
-                for number, handler in before.items():
+                for number, handler in previous.items():
                     signal.signal(number, handler)
 
     @property
     def exit_code(self) -> int:
-        """130 after Ctrl-C, 143 after SIGTERM, as a shell expects."""
+        """The exit code that a shell expects: 128 + signal, so 130 after Ctrl-C and 143 after SIGTERM."""
         return 128 + (self.signal or signal.SIGINT)

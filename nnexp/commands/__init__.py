@@ -1,4 +1,4 @@
-"""The command line: one verb a file."""
+"""Command line: each module that defines `main` is a verb of `nnexp`."""
 
 import lazy_loader
 

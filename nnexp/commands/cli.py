@@ -1,4 +1,4 @@
-"""The command line: a verb, or without one, a command that trains. Errors are one line each."""
+"""Dispatch of the command line: to a verb, or without one to training. Errors are printed on one line."""
 
 from __future__ import annotations
 
@@ -15,17 +15,26 @@ from nnexp.commands.arguments import parser
 from nnexp.commands.help_text import help_text
 from nnexp.registry import discover
 
-MEANT = {"list": "plugins", "ls": "plugins", "show": "plugins", "benchmark": "bench", "generate": "sample"}
-WORD = re.compile(r"[A-Za-z]")  # how a verb begins; ~KEY and +KEY are overrides, - a flag
-TRAINS = ("train", "fit", "run", "sweep")
+SYNONYMS = {"list": "plugins", "ls": "plugins", "show": "plugins", "benchmark": "bench", "generate": "sample"}
+VERB_START = re.compile(r"[A-Za-z]")  # ~KEY and +KEY are overrides, - starts a flag
+TRAINING_WORDS = ("train", "fit", "run", "sweep")
 
 
 def command_line(argv: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code: 0, 1 for a failed run, 2 for a bad command, 128 + signal."""
+    """Run a command and return its exit code.
+
+    Args:
+        argv: the arguments; `sys.argv[1:]` where it is None.
+
+    Returns:
+        0, 1 for a run that did not finish, 2 for a command that is refused, 128 + signal.
+
+    >>> command_line(["model=lstm", "trainer.max_steps=100"])
+    0
+    """
     open_streams()
-    given = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _run(given)
+        return _run(list(sys.argv[1:] if argv is None else argv))
     except NnexpError as error:
         print_err(str(error))
         return 2
@@ -33,24 +42,24 @@ def command_line(argv: Sequence[str] | None = None) -> int:
         print_err(f"{error.strerror or error}: {error.filename or ''}")
         return 1
     except KeyboardInterrupt:
-        print_err("interrupted before anything was begun.")
+        print_err("interrupted before training started.")
         return 130
 
 
 def verbs() -> dict[str, str]:
-    """Return the verbs and what each does: the modules of this folder that define `main`, read and not imported."""
-    found = {}
+    """Return the verbs with their descriptions: the modules of this folder that define `main`; none is imported."""
+    descriptions = {}
     folder = Path(__file__).parent
     for path in sorted([*folder.glob("*.py"), *folder.glob("*/__init__.py")]):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         if any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in tree.body):
             name = path.parent.name if path.stem == "__init__" else path.stem
-            found[name] = (ast.get_docstring(tree) or "").partition("\n")[0]
-    return found
+            descriptions[name] = (ast.get_docstring(tree) or "").partition("\n")[0]
+    return descriptions
 
 
 def _run(argv: list[str]) -> int:
-    if argv and WORD.match(argv[0]) and "=" not in argv[0]:
+    if argv and VERB_START.match(argv[0]) and "=" not in argv[0]:
         return _run_verb(argv[0], argv[1:])
     arguments = parser().parse_intermixed_args(argv)
     if arguments.version:
@@ -68,11 +77,12 @@ def _run(argv: list[str]) -> int:
 
 
 def _run_verb(name: str, argv: list[str]) -> int:
-    known = verbs()
-    if name in known:
+    available = verbs()
+    if name in available:
         code: int = importlib.import_module(f"nnexp.commands.{name}").main(argv)
         return code
-    if name in TRAINS:
+    if name in TRAINING_WORDS:
         raise ConfigError(f"{name}: the command without a verb trains. Leave the word out.")
-    advice = f" Did you mean '{MEANT[name]}'?" if name in MEANT else did_you_mean(name, known)
-    raise ConfigError(f"{name}: there is no such verb.{advice} There is: {', '.join(known)}. An override is KEY=VALUE.")
+    guess = f" Did you mean '{SYNONYMS[name]}'?" if name in SYNONYMS else did_you_mean(name, available)
+    advice = f"Available: {', '.join(available)}. An override is KEY=VALUE"
+    raise ConfigError(f"{name}: there is no such verb.{guess} {advice}.")

@@ -1,4 +1,4 @@
-"""What `nnexp --help` prints: usage, verbs, plugins that can be chosen, and keys; or the keys of the plugins named."""
+"""The text of `nnexp --help`: usage, verbs, plugins and keys; or the keys of the named plugins."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from nnexp.base import ConfigError
 from nnexp.commands.arguments import parser
 from nnexp.commands.plugins import details, find_plugins
 from nnexp.config import format_value, job_options_schema, sweep_options_schema
-from nnexp.registry import KINDS, PARTS, Registry, conf_dir
+from nnexp.registry import KINDS, PARTS, Parameter, Registry, conf_dir
 
 
 def help_text(registry: Registry, chosen: Sequence[str], verbs: Mapping[str, str]) -> str:
-    """Return the help of the plugins that are chosen (`model=lstm`), or of the whole command where none is.
+    """Return the help of the chosen plugins, or of the whole command where none is chosen.
 
-    Raises ConfigError where there is no such plugin.
+    Args:
+        registry: the plugins.
+        chosen: plugins as `KIND=NAME`, such as `model=lstm`.
+        verbs: a description for each verb.
+
+    Raises:
+        ConfigError: where there is no such plugin.
     """
     names = [text for text in chosen if text.partition("=")[0] in KINDS]
     if others := [text for text in chosen if text not in names]:
@@ -41,14 +47,15 @@ def _choices(registry: Registry) -> list[str]:
 
 
 def _keys() -> list[str]:
-    job = [(f"{name}={p.default}", f"{p.help} ({p.allowed})") for name, p in job_options_schema().items()]
-    sweep = [
-        (f"{name}={format_value(p.default)}", f"{p.help} ({p.allowed})") for name, p in sweep_options_schema().items()
-    ]
     return [
         "keys of every job:",
-        *(f"  {key:<22}{text}" for key, text in job),
+        *_key_lines(job_options_schema(), width=22),
         "",
         "keys of a sweep:",
-        *(f"  {key:<26}{text}" for key, text in sweep),
+        *_key_lines(sweep_options_schema(), width=26),
     ]
+
+
+def _key_lines(schema: Mapping[str, Parameter], width: int) -> list[str]:
+    texts = {f"{name}={format_value(p.default)}": f"{p.help} ({p.allowed})" for name, p in schema.items()}
+    return [f"  {key:<{width}}{text}" for key, text in texts.items()]

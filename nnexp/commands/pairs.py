@@ -1,7 +1,7 @@
-"""Train every dataset with every model, and print a table beside baselines that need no model.
+"""Train every dataset with every model, and print a Markdown table beside baselines that need no model.
 
-The baseline of classes is the share of the commonest one; of values, the variance; of a next character, the unigram
-and bigram frequencies of the training text, of which the better counts. Prints a table in Markdown.
+The baseline is the share of the majority class for classification, the variance for regression, and the better of the
+unigram and bigram frequencies of the training text for predicting the next character.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nnexp.rundir import PlannedRun
 
 
 def baselines(data: DataSpec, train: Split, test: Split) -> dict[str, tuple[str, float]]:
-    """For each metric that the table shows, a name and the value that a model must beat."""
+    """Return name and value of the baseline for each metric of a dataset that the table shows."""
     if data.per_step and data.target == "class":
         return {f"{name}/loss": text_baseline(data, train, split) for name, split in (("train", train), ("test", test))}
     if data.target == "class":
@@ -36,25 +36,29 @@ def baselines(data: DataSpec, train: Split, test: Split) -> dict[str, tuple[str,
 
 
 def text_baseline(data: DataSpec, train: Split, split: Split) -> tuple[str, float]:
-    """The better of unigram and bigram frequencies with one added to each count, in nats per prediction."""
+    """Return name and cross-entropy, in nats per prediction, of the better of a unigram and a bigram model.
+
+    Both are fitted on `train` with add-one smoothing and evaluated on `split`.
+    """
     counts = _bigrams(data, train) + 1
-    seen = _bigrams(data, split)
-    chances = {"unigram": counts.sum(0) / counts.sum(), "bigram": counts / counts.sum(1, keepdim=True)}
-    losses = {name: float(-(seen * chance.log()).sum() / seen.sum()) for name, chance in chances.items()}
+    observed = _bigrams(data, split)
+    probabilities = {"unigram": counts.sum(0) / counts.sum(), "bigram": counts / counts.sum(1, keepdim=True)}
+    losses = {name: float(-(observed * p.log()).sum() / observed.sum()) for name, p in probabilities.items()}
     name = min(losses, key=lambda key: losses[key])
     return name, losses[name]
 
 
 def _bigrams(data: DataSpec, split: Split) -> Tensor:
-    """(vocab, outputs): how often each follows each; a part at a time, for windows overlap and are views."""
+    """Return the counts of each target after each token, (vocab, outputs)."""
     total = torch.zeros(data.vocab * data.outputs, dtype=torch.float64)
+    # In chunks: the windows are overlapping views, much larger than the text once copied.
     for x, y in zip(*(t.split(4096) for t in split[:2]), strict=True):
         total += (x.long() * data.outputs + y.long()).flatten().bincount(minlength=len(total))
     return total.view(data.vocab, data.outputs)
 
 
 def rows(finished: Sequence[PlannedRun], registry: Registry) -> list[list[str]]:
-    """The table: for each dataset and metric the baseline, and each model's mean over seeds."""
+    """Return the rows of the table: for each dataset and metric the baseline and each model's mean over seeds."""
     models = list(dict.fromkeys(item.job.model.name for item in finished))
     groups: dict[tuple[Any, ...], list[PlannedRun]] = {}
     for item in finished:
@@ -65,22 +69,22 @@ def rows(finished: Sequence[PlannedRun], registry: Registry) -> list[list[str]]:
         if all(item.run.status != "finished" for item in items):
             table.append([title(items[0].job, registry), "", "", *["failed"] * len(models)])
             continue
-        made = make_data(items[0].job, registry)
-        for metric, (name, value) in baselines(made.spec, made.train, made.test).items():
+        data = make_data(items[0].job, registry)
+        for metric, (name, value) in baselines(data.spec, data.train, data.test).items():
             cells = [_cell(items, model, metric, value) for model in models]
             table.append([title(items[0].job, registry), metric, f"{name} {value:.3f}", *cells])
     return table
 
 
 def title(job: Job, registry: Registry) -> str:
-    """The dataset's name, and the values in which it differs from its defaults."""
+    """Return the name of a job's dataset, followed by the values that differ from its defaults."""
     defaults = registry.get("dataset", job.dataset.name).defaults
     changed = [str(Path(str(v)).name) for key, v in job.dataset.values.items() if v != defaults[key]]
     return " ".join([job.dataset.name, *changed])
 
 
 def _cell(items: Sequence[PlannedRun], model: str, metric: str, baseline: float) -> str:
-    """The mean over seeds; struck through where it does not beat the baseline."""
+    """Return the mean over seeds as text, struck through where it does not beat the baseline."""
     runs = [item.run.read() for item in items if item.job.model.name == model]
     values = [run["metrics"][metric] for run in runs if run["status"] == "finished"]
     if not values:
@@ -92,13 +96,19 @@ def _cell(items: Sequence[PlannedRun], model: str, metric: str, baseline: float)
 
 
 def markdown(table: Sequence[Sequence[str]]) -> str:
+    """Return the rows as a Markdown table."""
     return "\n".join(f"| {' | '.join(row)} |" for row in table)
 
 
 def write(path: Path, text: str | None) -> None:
-    """Replace what stands between the markers `<!-- pairs -->` and `<!-- end of pairs -->` of a file.
+    """Replace the text between the markers `<!-- pairs -->` and `<!-- end of pairs -->` of a file.
 
-    Without a text it only looks. Raises NnexpError where there is no such place.
+    Args:
+        path: the file.
+        text: the new text; None only checks the file.
+
+    Raises:
+        NnexpError: where the file cannot be read or has no markers.
     """
     begin, end = "<!-- pairs -->\n", "<!-- end of pairs -->"
     try:
@@ -106,22 +116,22 @@ def write(path: Path, text: str | None) -> None:
     except (OSError, UnicodeDecodeError) as error:
         raise NnexpError(f"{path} cannot be read: {error}.") from None
     if begin not in old or end not in old:
-        raise NnexpError(f"{path} has no place for the table: a line {begin.strip()} and a line {end}.")
+        raise NnexpError(f"{path} has no place for the table. Add a line {begin.strip()} and a line {end}.")
     if text is not None:
         new = re.sub(f"{begin}.*?{end}", lambda _: f"{begin}{text}\n{end}", old, flags=re.DOTALL)
         path.write_text(new, encoding="utf-8")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Train the pairs that are not trained yet, and print or write the table."""
+    """Train the pairs that are not finished yet, print or write the table, and return the exit code."""
     parser = Parser(prog="nnexp pairs", description=__doc__)
-    parser.add_argument("--write", type=Path, help="put the table between the markers of this file")
-    parser.add_argument("overrides", nargs="+", help="as for python -m nnexp -m; several dataset= may be given")
+    parser.add_argument("--write", type=Path, help="write the table between the markers of this file")
+    parser.add_argument("overrides", nargs="+", help="as for nnexp -m; dataset= may be given several times")
     given = parser.parse_intermixed_args(argv)
     torch.set_num_threads(1)
     registry, stop = discover(), StopRequest()
     if given.write:
-        write(given.write, None)  # before anything is trained for it
+        write(given.write, None)  # fail before training
     datasets = [text for text in given.overrides if text.startswith("dataset=")]
     others = [text for text in given.overrides if text not in datasets]
     jobs: list[Job] = []

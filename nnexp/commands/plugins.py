@@ -1,4 +1,4 @@
-"""List the plugins that can be chosen, or describe those that are named, with their keys; runs no plugin."""
+"""List all plugins, or describe the named ones with their keys; imports no plugin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nnexp.registry import KINDS, Plugin, Registry, discover
 
 
 def listing(registry: Registry) -> str:
-    """One line for each plugin, and one for each file that cannot be used."""
+    """Return a table of all plugins, followed by a line for each plugin file that cannot be used."""
     plugins = [registry.get(kind, name) for kind in KINDS for name in registry.names(kind)]
     lines = [align([["choice", "what it is"], *([choice_of(p), p.summary] for p in plugins)])]
     lines += [f"{b.kind}={b.name}: cannot be used: {b.reason}" for b in registry.broken.values()]
@@ -19,24 +19,27 @@ def listing(registry: Registry) -> str:
 
 
 def choice_of(plugin: Plugin) -> str:
-    """How a plugin is chosen; there may be several probes."""
+    """Return the override that chooses a plugin: `model=lstm`, `probe=[filters]`."""
     return f"{plugin.kind}=[{plugin.name}]" if plugin.kind == PROBE else f"{plugin.kind}={plugin.name}"
 
 
 def details(plugin: Plugin) -> str:
-    """A plugin's documentation and its keys."""
+    """Return a plugin's documentation and a table of its keys."""
     rows = [["key", "default", "allowed", "meaning"]]
-    place = f"{plugin.kind}.{plugin.name}" if plugin.kind == PROBE else plugin.kind
+    prefix = f"{plugin.kind}.{plugin.name}" if plugin.kind == PROBE else plugin.kind
     for name, parameter in plugin_keys(plugin).items():
         default = "null" if parameter.default is None else str(parameter.default)
         allowed = f"{parameter.allowed}; per lane" if parameter.per_lane or name == "seed" else parameter.allowed
-        rows.append([f"{place}.{name}", default, allowed, parameter.help])
+        rows.append([f"{prefix}.{name}", default, allowed, parameter.help])
     head = f"{choice_of(plugin)}  ({plugin.path})"
     return "\n".join([head, "", plugin.source_doc.strip(), "", plugin.summary, "", align(rows)])
 
 
 def main(argv: Sequence[str]) -> int:
-    """List all plugins, or describe those that are named. Raises ConfigError where there is no such plugin."""
+    """List all plugins or describe the named ones, and return the exit code.
+
+    Raises ConfigError where there is no such plugin.
+    """
     arguments = Parser(prog="nnexp plugins", description=__doc__)
     arguments.add_argument("names", nargs="*", metavar="NAME", help="lstm, model=lstm, or a kind: model")
     names, registry = arguments.parse_args(argv).names, discover()
@@ -48,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def find_plugins(registry: Registry, name: str) -> list[Plugin]:
-    """The plugins called `name` or `kind=name`, or all of a kind. Raises ConfigError where there is none."""
+    """Return the plugins called `NAME` or `KIND=NAME`, or all of `KIND`. Raises ConfigError where there is none."""
     if name in KINDS:
         return [registry.get(name, each) for each in registry.names(name)]
     kind, _, last = name.rpartition("=")
@@ -58,8 +61,7 @@ def find_plugins(registry: Registry, name: str) -> list[Plugin]:
         if key[1] == last and key[0] in kinds and not found:
             raise ConfigError(broken.reason)
     if not found:
-        known = {known_name for _, known_name in registry.plugins}
-        raise ConfigError(
-            f"{name}: there is no such plugin.{did_you_mean(last, known)} There is: {', '.join(sorted(known))}."
-        )
+        names = sorted({plugin_name for _, plugin_name in registry.plugins})
+        guess = did_you_mean(last, names)
+        raise ConfigError(f"{name}: there is no such plugin.{guess} Available: {', '.join(names)}.")
     return found

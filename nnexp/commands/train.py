@@ -1,4 +1,4 @@
-"""The command without a verb: overrides -> jobs -> plan -> runs -> a table. Errors come before torch is imported."""
+"""The training command: compose jobs, plan, train, print a table. Errors are raised before torch is imported."""
 
 from __future__ import annotations
 
@@ -21,14 +21,20 @@ RERUN = ("rerun=true", "rerun=True")
 
 
 def train(arguments: argparse.Namespace, registry: Registry, argv: Sequence[str]) -> int:
-    """Train what a command describes, print its table, and return its exit code."""
+    """Train the jobs of a command, print its table, and return its exit code.
+
+    Args:
+        arguments: as parsed by `nnexp.commands.arguments.parser`.
+        registry: the plugins.
+        argv: the unparsed arguments, for the command that resumes.
+    """
     from nnexp.config import compose_sweep, error_lines
     from nnexp.execution import dry_run_report, num_workers, plan_cohorts
 
     folder = arguments.config_dir
     if folder is not None and not os.path.isdir(folder):
         raise NnexpError(f"--config-dir {folder}: there is no such folder.")
-    composed = compose_sweep(
+    sweep = compose_sweep(
         arguments.overrides,
         registry,
         multirun=arguments.multirun,
@@ -39,27 +45,27 @@ def train(arguments: argparse.Namespace, registry: Registry, argv: Sequence[str]
     if arguments.cfg:
         import yaml
 
-        composed.check()
-        print_out("---\n".join(yaml.safe_dump(job.plain(), sort_keys=False) for job in composed.jobs).rstrip())
+        sweep.check()
+        print_out("---\n".join(yaml.safe_dump(job.plain(), sort_keys=False) for job in sweep.jobs).rstrip())
         return 0
-    command = composed.command if arguments.multirun else replace(composed.command, workers=0)
-    again = command.again if arguments.multirun else ("failed",)  # what else could a single job be given again for
-    cohorts = plan_cohorts(composed.jobs, registry, again=again, rerun=command.rerun, invalid=composed.invalid)
-    if not command.dry_run or not composed.jobs:
-        composed.check()
-    for note in composed.notes:
+    options = sweep.options if arguments.multirun else replace(sweep.options, workers=0)
+    retry = options.retry_statuses if arguments.multirun else ("failed",)  # repeating a single failed job retries it
+    cohorts = plan_cohorts(sweep.jobs, registry, again=retry, rerun=options.rerun, invalid=sweep.invalid)
+    if not options.dry_run or not sweep.jobs:
+        sweep.check()
+    for note in sweep.notes:
         print_err(note)
-    if command.dry_run:
-        print_out(dry_run_report(cohorts, composed.invalid, registry, num_workers(command, [])))
-        composed.check()
+    if options.dry_run:
+        print_out(dry_run_report(cohorts, sweep.invalid, registry, num_workers(options, [])))
+        sweep.check()
         return 0
-    for line in error_lines(composed.invalid, is_all=False):
-        print_err(f"left out: {line}")
-    return _run(cohorts, registry, command, again_command(argv), is_sweep=arguments.multirun)
+    for line in error_lines(sweep.invalid, all_invalid=False):
+        print_err(f"skipped: {line}")
+    return _run(cohorts, registry, options, resume_command(argv), is_sweep=arguments.multirun)
 
 
-def _run(cohorts: list[Cohort], registry: Registry, command: SweepOptions, again: str, *, is_sweep: bool) -> int:
-    """Train, and answer with what came of it. Gives the exit code."""
+def _run(cohorts: list[Cohort], registry: Registry, options: SweepOptions, resume: str, *, is_sweep: bool) -> int:
+    """Train the cohorts, print the results and, where runs are unfinished, the command that resumes."""
     from nnexp.answers import run_summary, runs_table, sweep_summary
     from nnexp.base import StopRequest
     from nnexp.execution import run_plan
@@ -68,23 +74,23 @@ def _run(cohorts: list[Cohort], registry: Registry, command: SweepOptions, again
     stop = StopRequest()
     with stop.handling():
         try:
-            begun = run_plan(cohorts, registry, stop, command)
+            trained = run_plan(cohorts, registry, stop, options)
         except KeyboardInterrupt:
-            print_err(f"ended at once. To go on from the last checkpoints: {again}")
+            print_err(f"stopped at once. To resume from the last checkpoints: {resume}")
             return stop.exit_code
-    if begun:
-        print_out(runs_table(begun) if is_sweep else run_summary(begun[0].run))
+    if trained:
+        print_out(runs_table(trained) if is_sweep else run_summary(trained[0].run))
     planned = in_command_order(cohorts)
     if is_sweep:
         print_out(sweep_summary(planned))
     if any(item.status not in ENDED for item in planned):
-        print_err(f"{'interrupted' if stop.signal else 'not all was trained'}. To go on from here: {again}")
+        print_err(f"{'interrupted' if stop.signal else 'some jobs were not trained'}. To resume: {resume}")
     if stop.signal is not None:
         return stop.exit_code
     return 0 if all(item.status == "finished" and not item.failure for item in planned) else 1
 
 
-def again_command(argv: Sequence[str]) -> str:
-    """The command that continues: the same, without what asks for everything anew."""
+def resume_command(argv: Sequence[str]) -> str:
+    """Return the command that resumes a command: the same without `rerun=true`."""
     program = "nnexp" if os.path.basename(sys.argv[0]) == "nnexp" else "python -m nnexp"
     return f"{program} {shlex.join(text for text in argv if text.lstrip('+') not in RERUN)}".rstrip()

@@ -1,4 +1,4 @@
-"""Command line and files -> jobs: the typed job, sweep options, safe YAML, Hydra, axes, grid, names."""
+"""Turn command-line overrides and YAML files into typed, checked jobs; uses Hydra for composition."""
 
 import lazy_loader
 

@@ -1,3 +1,4 @@
+from .check_job import make_job as make_job
 from .hydra_compose import Composer as Composer
 from .job import PROBE as PROBE
 from .job import Job as Job
@@ -5,8 +6,7 @@ from .job import JobOptions as JobOptions
 from .job import PluginConfig as PluginConfig
 from .job import format_value as format_value
 from .job import job_options_schema as job_options_schema
-from .job import make_job as make_job
-from .job import plugin_keys as plugin_keys
+from .job_keys import plugin_keys as plugin_keys
 from .names import label as label
 from .names import slug as slug
 from .sweep import error_lines as error_lines

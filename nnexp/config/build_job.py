@@ -1,4 +1,4 @@
-"""One point of a sweep -> a job: what is chosen composed, its values set and checked."""
+"""Build a job from one point of a sweep: compose the chosen plugins, then set and check the values."""
 
 from __future__ import annotations
 
@@ -10,19 +10,11 @@ from hydra.core.override_parser.types import Transformer
 from omegaconf import OmegaConf
 
 from nnexp.base import ConfigError
+from nnexp.config.check_job import make_job
 from nnexp.config.grid import GridPoint
 from nnexp.config.hydra_compose import Choices, Composer, config_errors
-from nnexp.config.job import (
-    GROUPS,
-    PROBE,
-    Job,
-    chosen_plugins,
-    format_value,
-    known_keys,
-    make_job,
-    plugin_keys,
-    unknown_key,
-)
+from nnexp.config.job import GROUPS, PROBE, Job, format_value
+from nnexp.config.job_keys import chosen_plugins, plugin_keys, unknown_key_error, valid_keys
 from nnexp.config.names import label
 from nnexp.config.sweep_options import sweep_options_schema
 from nnexp.config.yaml_source import plain_values
@@ -30,55 +22,64 @@ from nnexp.registry import ALL, DEFAULT, PARTS, Plugin
 
 
 def choices_of(point: GridPoint) -> Choices:
+    """Return the choices of a point: its plugins and its experiment."""
     return tuple((key, value) for key, value in point.items() if key in GROUPS)
 
 
 def values_of(point: GridPoint) -> GridPoint:
-    """What a point gives that is no choice."""
+    """Return the values of a point, without its choices and probes."""
     return {key: value for key, value in point.items() if key not in (*GROUPS, PROBE)}
 
 
 def plugins_of(point: GridPoint, composer: Composer) -> dict[str, Plugin]:
-    """The plugins of a point. Raises ConfigError where one is not there."""
+    """Return the plugins of a point, as `chosen_plugins` does. Raises ConfigError where one does not exist."""
     for group, name in choices_of(point):
         composer.check_choice(group, name)
     return chosen_plugins(_config(point, composer), composer.registry)
 
 
 def _config(point: GridPoint, composer: Composer) -> dict[str, Any]:
-    """What a combination of choices composes to, with the probes that the point names, or else the files."""
-    config = composer.base(choices_of(point)).config
-    given = config.get(PROBE) or {}
-    if not isinstance(given, dict):
+    """Return the composed configuration of a point's choices, with its probes, or those of the files if it has none."""
+    config = composer.compose(choices_of(point)).config
+    probes = config.get(PROBE) or {}
+    if not isinstance(probes, dict):
         return config
-    names = dict.fromkeys(point.get(PROBE, given))
+    names = dict.fromkeys(point.get(PROBE, probes))
     if ALL in names:
         names |= dict.fromkeys(composer.registry.names(PROBE))
-    return config | {PROBE: {name: given.get(name) or {} for name in names if name not in (ALL, DEFAULT)}}
+    return config | {PROBE: {name: probes.get(name) or {} for name in names if name not in (ALL, DEFAULT)}}
 
 
 def build_job(point: GridPoint, composer: Composer, swept: frozenset[str]) -> Job:
+    """Return the job of one point. Raises ConfigError at the first invalid choice, key or value.
+
+    Args:
+        point: a value for each key.
+        composer: an open composer.
+        swept: the keys that the sweep varies; they come first in the job's label.
+    """
     registry = composer.registry
     plugins, values = plugins_of(point, composer), values_of(point)
-    known = known_keys(plugins)
+    valid = valid_keys(plugins)
     for key in values:
-        if key not in known:
+        if key not in valid:
             if f"sweep.{key}" in sweep_options_schema():
                 raise ConfigError(f"{key}: there is no such key. Did you mean 'sweep.{key}'?")
-            raise unknown_key(key, plugins, registry)
+            raise unknown_key_error(key, plugins, registry)
     experiment = point.get("experiment") or "default"
-    texts = tuple(f"{key}={as_typed(value)}" for key, value in point.items() if key.partition(".")[0] != PROBE)
-    job = make_job(_apply(_config(point, composer), values), registry, experiment=str(experiment), overrides=texts)
+    texts = tuple(f"{key}={override_value(value)}" for key, value in point.items() if key.partition(".")[0] != PROBE)
+    config = _with_values(_config(point, composer), values)
+    job = make_job(config, registry, experiment=str(experiment), overrides=texts)
     return replace(job, label=_label(job, composer, swept))
 
 
-def as_typed(value: Any) -> str:
-    """A value as it is typed."""
+def override_value(value: Any) -> str:
+    """Return a value in the syntax of overrides, quoted where necessary."""
     return str(Transformer.str(value))
 
 
-def _apply(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """A copy of the base with the values set, interpolations resolved."""
+def _with_values(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of a configuration with values set by dotted key and interpolations resolved."""
     config = copy.deepcopy(base)
     for key, value in values.items():
         group, _, name = key.rpartition(".")
@@ -90,22 +91,25 @@ def _apply(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _node(config: dict[str, Any], group: str) -> dict[str, Any]:
-    """The mapping below a dotted key; empty below a probe of which nothing was said."""
+    """Return the mapping at a dotted key; created where it is missing."""
     for key in group.split(".") if group else ():
         config = config.setdefault(key, {})
     return config
 
 
 def _label(job: Job, composer: Composer, swept: frozenset[str]) -> str:
-    """The swept keys, then what the job changes from its experiment's own defaults, as a directory name."""
+    """Return the directory name of a job: its swept keys, then the values that differ from its experiment's defaults.
+
+    A plugin other than the experiment's is compared with its own defaults.
+    """
     point: GridPoint = {} if job.experiment == "default" else {"experiment": job.experiment}
-    default = make_job(_apply(_config(point, composer), {}), composer.registry).flat()
-    same = {kind for kind in PARTS if default[kind] == getattr(job, kind).name}
+    default = make_job(_with_values(_config(point, composer), {}), composer.registry).flat()
+    same_plugin = {kind for kind in PARTS if default[kind] == getattr(job, kind).name}
     changed = []
     for key, value in job.flat().items():
         kind, _, name = key.rpartition(".")
         reference = default.get(key)
-        if kind and kind not in same:
+        if kind and kind not in same_plugin:
             reference = plugin_keys(composer.registry.get(kind, getattr(job, kind).name))[name].default
         if name == "seed":
             reference = job.options.seed if kind in ("model", "trainer") else default[key]

@@ -1,4 +1,4 @@
-"""The points of a sweep: every combination of its axes, less what is moved together and what is left out."""
+"""The points of a sweep: the Cartesian product of its axes, with zipped axes, exclusions and repeats."""
 
 from __future__ import annotations
 
@@ -9,106 +9,113 @@ from typing import Any
 
 from nnexp.base import ConfigError, did_you_mean, shorten
 from nnexp.config.hydra_compose import Composer
-from nnexp.config.overrides import LIMIT, Axis, make_axes
+from nnexp.config.overrides import MAX_POINTS, Axis, make_axes
 from nnexp.config.sweep_options import SweepOptions
 
 GridPoint = dict[str, Any]
 
 
-def grid_points(axes: list[Axis], command: SweepOptions, composer: Composer) -> tuple[list[GridPoint], list[str]]:
-    """A value for each key, and what to say of them. The last key varies fastest, keys that move together where the
-    first of them stands.
+def grid_points(axes: list[Axis], options: SweepOptions, composer: Composer) -> tuple[list[GridPoint], list[str]]:
+    """Return the points of a sweep, a value for each key, and notes for the user.
 
-    Raises ConfigError where there are too many, or none, or `sweep.zip` or `sweep.exclude` does not fit to the axes.
+    The last axis varies fastest; zipped axes take the position of the first of them.
+
+    Raises ConfigError where there are too many points or none, or `sweep.zip` or `sweep.exclude` does not match the
+    axes.
     """
-    bundles = _bundles(axes, _groups(command))
-    if math.prod(map(len, bundles)) > LIMIT:
+    columns = _zip_axes(axes, _zip_groups(options))
+    if math.prod(map(len, columns)) > MAX_POINTS:
         sizes = ", ".join(f"{axis.key} ({len(axis.values)})" for axis in axes if len(axis.values) > 1)
-        raise ConfigError(f"the sweep over {shorten(sizes)} has more than {LIMIT} points. Give fewer values.")
-    found = [{k: v for part in parts for k, v in part.items()} for parts in itertools.product(*bundles)]
+        raise ConfigError(f"the sweep over {shorten(sizes)} has more than {MAX_POINTS} points. Give fewer values.")
+    points = [{k: v for part in parts for k, v in part.items()} for parts in itertools.product(*columns)]
     notes = []
-    for text in _texts(command):
-        out = _overrides(text, axes, composer)
-        left = [p for p in found if not all(_is_among(p[key], values) for key, values in out.items())]
-        if len(left) == len(found):
-            notes.append(f"sweep.exclude={shorten(text)}: leaves out no point.")
-        found = left
-    if not found:
-        raise ConfigError("sweep.exclude leaves out every point. Leave out fewer.")
-    return found, notes
+    for text in [options.exclude] if isinstance(options.exclude, str) else options.exclude or []:
+        excluded = _parse_exclusion(text, axes, composer)
+        remaining = [p for p in points if not all(_contains(values, p[key]) for key, values in excluded.items())]
+        if len(remaining) == len(points):
+            notes.append(f"sweep.exclude={shorten(text)}: excludes no point.")
+        points = remaining
+    if not points:
+        raise ConfigError("sweep.exclude excludes every point. Exclude fewer.")
+    return points, notes
 
 
-def _is_among(value: Any, values: tuple[Any, ...]) -> bool:
-    """Whether it is one of them; true is not 1."""
+def _contains(values: tuple[Any, ...], value: Any) -> bool:
+    """Return True where `value` is one of `values` in type as well, so that True does not equal 1."""
     return any(type(value) is type(other) and value == other for other in values)
 
 
 def with_repeats(axes: list[Axis], repeats: int, seed: int) -> list[Axis]:
-    """The axes with `repeats` seeds, the first of which is the one that is given, or `seed`.
+    """Return the axes with a last axis of `repeats` consecutive seeds; unchanged where `repeats` is 1.
 
-    Raises ConfigError where several are given.
+    Raises ConfigError where the axes hold several seeds already, or one that is not an integer.
+
+    Args:
+        axes: of the sweep; may hold a `seed` with one value, which becomes the first seed.
+        repeats: number of seeds.
+        seed: the first seed where the axes hold none.
     """
-    given = [axis for axis in axes if axis.key == "seed"]
     if repeats == 1:
         return axes
-    if len(given[0].values) > 1 if given else False:
+    seeds = next((axis.values for axis in axes if axis.key == "seed"), (seed,))
+    if len(seeds) > 1:
         raise ConfigError("sweep.repeats: seed has several values already. Give all seeds, or one and the repeats.")
-    first = given[0].values[0] if given else seed
+    first = seeds[0]
     if type(first) is not int:
-        raise ConfigError(f"sweep.repeats: seed={shorten(str(first))} is no number to count from. Give one.")
+        raise ConfigError(f"sweep.repeats: seed={shorten(str(first))} is not an integer to count from. Give one.")
     return [*(axis for axis in axes if axis.key != "seed"), Axis("seed", tuple(range(first, first + repeats)))]
 
 
-def _groups(command: SweepOptions) -> list[list[str]]:
-    """The keys that move together, group by group."""
-    given = command.zip or []
-    groups = [item for item in given if isinstance(item, list)]
-    if (groups and len(groups) < len(given)) or not all(groups):
+def _zip_groups(options: SweepOptions) -> list[list[str]]:
+    """Return the groups of keys in `sweep.zip`."""
+    items = options.zip or []
+    groups = [item for item in items if isinstance(item, list)]
+    if (groups and len(groups) < len(items)) or not all(groups):
         raise ConfigError("sweep.zip: give a list of keys, or a list of such lists.")
-    return groups or ([[str(key) for key in given]] if given else [])
+    return groups or ([[str(key) for key in items]] if items else [])
 
 
-def _bundles(axes: list[Axis], groups: list[list[str]]) -> list[list[GridPoint]]:
-    """Axes that move together, made one."""
+def _zip_axes(axes: list[Axis], groups: list[list[str]]) -> list[list[GridPoint]]:
+    """Return a list of partial points for each axis that is not zipped, and for each group of zipped axes."""
     by_key = {axis.key: axis for axis in axes}
-    first: dict[str, list[str]] = {}
-    moved = list(itertools.chain.from_iterable(groups))
-    for key in moved:
+    _check_groups(groups, by_key)
+    group_at = {min(group, key=list(by_key).index): group for group in groups}
+    zipped = set(itertools.chain.from_iterable(groups))
+    columns = []
+    for axis in axes:
+        if axis.key in group_at or axis.key not in zipped:
+            keys = group_at.get(axis.key, [axis.key])
+            rows = zip(*(by_key[key].values for key in keys), strict=True)
+            columns.append([dict(zip(keys, row, strict=True)) for row in rows])
+    return columns
+
+
+def _check_groups(groups: list[list[str]], by_key: dict[str, Axis]) -> None:
+    """Raise ConfigError for a zipped key that has no values or is listed twice, and for unequal numbers of values."""
+    zipped = list(itertools.chain.from_iterable(groups))
+    for key in zipped:
         if key not in by_key:
             raise ConfigError(f"sweep.zip: {key} is not given.{did_you_mean(key, by_key)} Give its values: {key}=A,B.")
-        if moved.count(key) > 1:
-            raise ConfigError(f"sweep.zip: {key} stands there twice. Let it move with one group of keys.")
+        if zipped.count(key) > 1:
+            raise ConfigError(f"sweep.zip: {key} is listed twice. List it in one group only.")
     for group in groups:
         sizes = {key: len(by_key[key].values) for key in group}
         if len(set(sizes.values())) != 1:
             counts = ", ".join(f"{key} has {size}" for key, size in sizes.items())
-            raise ConfigError(f"sweep.zip: keys that move together have equally many values; {counts}.")
-        first[min(group, key=list(by_key).index)] = group
-    bundles = []
-    for axis in axes:
-        if axis.key in first or axis.key not in moved:
-            keys = first.get(axis.key, [axis.key])
-            columns = zip(*(by_key[key].values for key in keys), strict=True)
-            bundles.append([dict(zip(keys, column, strict=True)) for column in columns])
-    return bundles
+            raise ConfigError(f"sweep.zip: zipped keys need equally many values; {counts}.")
 
 
-def _texts(command: SweepOptions) -> list[str]:
-    given = command.exclude or []
-    return [given] if isinstance(given, str) else given
-
-
-def _overrides(text: str, axes: list[Axis], composer: Composer) -> dict[str, tuple[Any, ...]]:
-    """The values of each key with which a point is left out."""
+def _parse_exclusion(text: str, axes: list[Axis], composer: Composer) -> dict[str, tuple[Any, ...]]:
+    """Return the values by key whose combinations an item of `sweep.exclude` excludes."""
     try:
-        found = make_axes(shlex.split(text), composer, multirun=True)
+        excluded = make_axes(shlex.split(text), composer, multirun=True)
     except (ConfigError, ValueError) as error:
         raise ConfigError(f"sweep.exclude={shorten(text)}: {error}") from None
-    if not found:
+    if not excluded:
         raise ConfigError("sweep.exclude: give overrides, such as 'model=gru seed=3'.")
-    known = {axis.key for axis in axes}
-    for axis in found:
-        if axis.key not in known:
-            advice = f"{did_you_mean(axis.key, known)} Only keys that have values in the sweep can be named."
+    keys = {axis.key for axis in axes}
+    for axis in excluded:
+        if axis.key not in keys:
+            advice = f"{did_you_mean(axis.key, keys)} Only keys that have values in the sweep can be excluded."
             raise ConfigError(f"sweep.exclude={shorten(text)}: {axis.key} is not given.{advice}")
-    return {axis.key: axis.values for axis in found}
+    return {axis.key: axis.values for axis in excluded}

@@ -1,4 +1,4 @@
-"""Hydra's part: each combination of choices (plugins, experiment) composed once, and remembered."""
+"""Compose configurations with Hydra: each combination of choices (plugins, experiment) once, then cached."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from hydra.core.plugins import Plugins
 from hydra.errors import MissingConfigException
 
 from nnexp.base import ConfigError, did_you_mean, shorten
-from nnexp.config.job import GROUPS, PROBE, job_options_schema, plugin_keys
+from nnexp.config.job import GROUPS, PROBE, job_options_schema
+from nnexp.config.job_keys import plugin_keys
 from nnexp.config.sweep_options import nested, sweep_options_schema, take_sweep_options
 from nnexp.config.yaml_source import ConfigFile, one_line, plain_values
 from nnexp.registry import ALL, DEFAULT, KINDS, Registry, conf_dir
@@ -26,24 +27,28 @@ Choices = tuple[tuple[str, str | None], ...]
 
 
 class ComposedBase(NamedTuple):
-    """A combination of choices, composed: plain unresolved values of its jobs, the parameters of its sweep, and the
-    keys of the command that its files give.
+    """The composed configuration of one combination of choices.
+
+    Args:
+        config: nested plain values, interpolations unresolved.
+        params: `hydra.sweeper.params` of the experiment: values by key, as overrides.
+        sweep_options: `rerun` and `sweep.*` as set in files, by command-line key.
     """
 
     config: dict[str, Any]
     params: dict[str, Any]
-    command: dict[str, Any]
+    sweep_options: dict[str, Any]
 
 
 def store_schemas(registry: Registry) -> None:
-    """Give Hydra a config for every plugin and for the settings."""
+    """Register a config with the defaults of every plugin, and of the job's and sweep's options, in Hydra's store."""
     store = ConfigStore.instance()
     for kind in KINDS:
         store.repo.pop(kind, None)
         for name in registry.names(kind):
             parameters = plugin_keys(registry.get(kind, name))
             values = {k: p.default for k, p in parameters.items()}
-            if kind == PROBE:  # of which there may be several
+            if kind == PROBE:  # a job may have several
                 store.store(name, values, group=kind, package=f"{kind}.{name}")
             else:
                 store.store(name, {"name": name} | values, group=kind)
@@ -55,61 +60,70 @@ def store_schemas(registry: Registry) -> None:
 
 @contextmanager
 def config_errors(where: str) -> Iterator[None]:
-    """Whatever goes wrong while Hydra or OmegaConf works is a ConfigError of one line."""
+    """Convert every exception of the block to a ConfigError of one line, prefixed with `where`."""
     try:
         yield
     except ConfigError:
         raise
-    except Exception as error:  # where a config surprises them they raise what Python does
+    except Exception as error:  # Hydra and OmegaConf raise builtin exceptions for unexpected configs
         raise ConfigError(f"{where}: {one_line(error)}") from error
 
 
 class Composer:
-    """Composes each combination of choices once, and remembers it.
+    """Composes each combination of choices once and caches it.
 
     Args:
         registry: the plugins that can be chosen.
         config_name: the primary config.
-        searchpath: folders of configs, looked into before the project's own.
+        searchpath: folders of configs, searched before the project's own.
+
+    >>> with Composer(discover(), "config", ()).open() as composer:
+    ...     composer.compose((("model", "gru"),)).config["model"]["name"]
+    'gru'
     """
 
     def __init__(self, registry: Registry, config_name: str, searchpath: tuple[str, ...]) -> None:
         self.registry = registry
         self.config_name = config_name
         self.folders = (*searchpath, str(conf_dir().resolve()))
-        self.composed: dict[Choices, ComposedBase] = {}
-        self.known: dict[str, list[str]] = {}
+        self._composed: dict[Choices, ComposedBase] = {}
+        self._options: dict[str, list[str]] = {}
 
     @contextmanager
     def open(self) -> Iterator[Composer]:
+        """Initialise Hydra with the search path and the plugins' schemas for the block."""
         store_schemas(self.registry)
         with initialize_config_dir(self.folders[-1], version_base="1.3"):
             loader = GlobalHydra.instance().config_loader()
             assert isinstance(loader, ConfigLoaderImpl)
             Plugins.instance().register(ConfigFile)
             search = loader.get_search_path()
-            places = search.get_path()
-            at = [place.provider for place in places].index("main")
-            places[at : at + 1] = [SearchPathElement("main", f"{ConfigFile.scheme()}://{f}") for f in self.folders]
+            elements = search.get_path()
+            main = [element.provider for element in elements].index("main")
+            places = [f"{ConfigFile.scheme()}://{folder}" for folder in self.folders]
+            elements[main : main + 1] = [SearchPathElement("main", place) for place in places]
             loader.repository.initialize_sources(search)
             yield self
 
     def options(self, group: str) -> list[str]:
-        """Names that a choice may take: plugins, and presets in conf/<group>/."""
-        if group not in self.known:  # Hydra reads and copies all its configs to answer
+        """Return the sorted names that a group can be set to: plugins, and presets in `conf/<group>/`."""
+        if group not in self._options:  # slow: Hydra reads and copies all its configs
             loader = GlobalHydra.instance().config_loader()
             with config_errors(group):
-                found = loader.get_group_options(group, config_name=self.config_name)
-            self.known[group] = sorted({*found, *(self.registry.names(group) if group in KINDS else [])})
-        return self.known[group]
+                names = loader.get_group_options(group, config_name=self.config_name)
+            self._options[group] = sorted({*names, *(self.registry.names(group) if group in KINDS else [])})
+        return self._options[group]
 
-    def base(self, choices: Choices) -> ComposedBase:
-        """A combination of choices."""
-        if choices not in self.composed:
+    def compose(self, choices: Choices) -> ComposedBase:
+        """Return the composed configuration of a combination of choices.
+
+        Raises ConfigError, naming the choices, where a file is invalid or chooses what does not exist.
+        """
+        if choices not in self._composed:
             where = " ".join(f"{group}={name}" for group, name in choices) or f"config '{self.config_name}'"
             with config_errors(where):
-                self.composed[choices] = self._compose(choices, where)
-        return self.composed[choices]
+                self._composed[choices] = self._compose(choices, where)
+        return self._composed[choices]
 
     def _compose(self, choices: Choices, where: str) -> ComposedBase:
         overrides = [f"~{group}" if name is None else f"{group}={quoted(name)}" for group, name in choices]
@@ -123,12 +137,12 @@ class Composer:
         plain = plain_values(config, resolve=False)
         del plain["hydra"]
         if "experiment" in plain:
-            advice = "It is chosen on the command line; a file of one begins with '# @package _global_'"
+            advice = "Choose it on the command line; an experiment's file begins with '# @package _global_'"
             raise ConfigError(f"{where}: experiment: a file cannot hold this key. {advice}.")
         return ComposedBase(plain, params, take_sweep_options(plain))
 
     def _explain(self, error: MissingConfigException, where: str) -> None:
-        """Raise a ConfigError with the nearest name where a file chooses what there is not."""
+        """Raise ConfigError with the closest name where a file chooses an option that does not exist."""
         group, _, name = (error.missing_cfg_file or "").rpartition("/")
         if group in (*GROUPS, PROBE):
             try:
@@ -137,21 +151,19 @@ class Composer:
                 raise ConfigError(f"{where}: {reason}") from None
 
     def check_choice(self, group: str, name: Any) -> None:
-        """Raises ConfigError, with the nearest name, where there is no such choice."""
+        """Raise ConfigError, with the closest name, where a group has no option `name`."""
         if group == "experiment" and name is None:
             return
         options = self.options(group)
         if name not in options:
             if (group, str(name)) in self.registry.broken:
                 self.registry.get(group, str(name))
-            known = ", ".join(options) or "none"
-            asked = "null" if name is None else str(name)
-            message = (
-                f"{group}={shorten(asked)}: there is no such {group}.{did_you_mean(asked, options)} There is: {known}."
-            )
-            raise ConfigError(message)
+            available = ", ".join(options) or "none"
+            text = "null" if name is None else str(name)
+            guess = did_you_mean(text, options)
+            raise ConfigError(f"{group}={shorten(text)}: there is no such {group}.{guess} Available: {available}.")
 
 
 def quoted(text: str) -> str:
-    """The text as Hydra reads it whatever it holds."""
+    """Return the text quoted for Hydra's grammar, whatever characters it contains."""
     return QuotedString(text, Quote.single).with_quotes()

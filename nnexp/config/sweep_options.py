@@ -1,4 +1,4 @@
-"""What a command asks of its jobs together: keys that belong to no job and change no number."""
+"""Options of a whole command (`rerun`, `sweep.*`): they belong to no job and change no trained number."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from nnexp.base import ConfigError, did_you_mean
-from nnexp.config.job import check_value
+from nnexp.config.job_keys import check_value
 from nnexp.registry import Parameter, Range, SignatureReader, argument_docs, with_docs
 
 GROUP = "sweep"
-ALONE = ("rerun",)  # not below sweep., for a single job has it too
+TOP_LEVEL = ("rerun",)  # not below `sweep.`, because a single job has it too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,18 +21,18 @@ class SweepOptions:
     """The keys `rerun` and `sweep.*`.
 
     Args:
-        rerun: train what is finished once more, beside the old run.
-        workers: processes that train at once, auto is one for each core or GPU; 0 trains in the command's own process,
-            which a job that is killed takes with it.
-        retry: failed trains again what has failed, from its last checkpoint; what diverged would diverge again.
-        retries: how often a run that fails is tried again at once, from its last checkpoint.
+        rerun: train finished jobs again, into new run directories.
+        workers: worker processes; auto is one for each core or GPU, 0 trains in the command's own process, where a job
+            that is killed ends the command too.
+        retry: failed resumes failed runs from their last checkpoint; diverged runs are not retried.
+        retries: number of immediate retries of a run that fails, each from its last checkpoint.
         on_error: stop ends the sweep at the first run that fails or diverges.
-        max_failures: end the sweep when so many runs have failed or diverged; null is never.
-        skip_invalid: leave out the points that are no valid job.
-        dry_run: print what would be trained, with an estimate of the time, and train nothing.
-        zip: keys whose values move together, `[model.hidden_size,trainer.lr]`, or a list of such lists.
-        exclude: points to leave out, those with all of some values: `"'model=gru seed=range(4)'"`, or a list of such.
-        repeats: train each point so many times, with seed, seed + 1, and so on.
+        max_failures: end the sweep after this many runs have failed or diverged; null sets no limit.
+        skip_invalid: skip points that are not valid jobs.
+        dry_run: print what would be trained, with an estimate of the time, and exit.
+        zip: vary keys together, `[model.hidden_size,trainer.lr]`; a list of such lists for several groups.
+        exclude: skip points that have all of these values, `"'model=gru seed=range(4)'"`; a list for several.
+        repeats: train each point this many times, with seeds seed, seed + 1, ...
     """
 
     rerun: bool = False
@@ -48,55 +48,59 @@ class SweepOptions:
     repeats: Annotated[int, Range(min=1, max=100_000)] = 1
 
     @property
-    def most_failures(self) -> float:
-        """With how many failures the sweep ends."""
-        most = float("inf") if self.max_failures is None else self.max_failures
-        return min(most, 1) if self.on_error == "stop" else most
+    def failure_limit(self) -> float:
+        """The number of failures after which the sweep ends; infinite where there is no limit."""
+        limit = float("inf") if self.max_failures is None else self.max_failures
+        return min(limit, 1) if self.on_error == "stop" else limit
 
     @property
-    def again(self) -> tuple[str, ...]:
-        """Statuses that are ends, and are trained all the same."""
+    def retry_statuses(self) -> tuple[str, ...]:
+        """The final statuses whose runs are trained again."""
         return () if self.retry is None else (self.retry,)
 
 
 @cache
 def sweep_options_schema() -> dict[str, Parameter]:
-    """The schema of `SweepOptions` by the keys as they are typed, read as a plugin's is."""
+    """Return the schema of `SweepOptions` by command-line key, read from this file's source as a plugin's is."""
     tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
     parameters = SignatureReader(tree, "nnexp/config/sweep_options.py").parameters("SweepOptions")[1]
-    found = with_docs(parameters, argument_docs(SweepOptions.__doc__ or ""))
-    return {_key(name): replace(parameter, name=_key(name)) for name, parameter in found.items()}
+    described = with_docs(parameters, argument_docs(SweepOptions.__doc__ or ""))
+    return {_key(name): replace(parameter, name=_key(name)) for name, parameter in described.items()}
 
 
 def _key(name: str) -> str:
-    return name if name in ALONE else f"{GROUP}.{name}"
+    return name if name in TOP_LEVEL else f"{GROUP}.{name}"
 
 
 def is_sweep_option(key: str) -> bool:
-    """Whether a key of the command line or of a file is one of the command's, known or not."""
-    return key in ALONE or key.partition(".")[0] == GROUP
+    """Return True where a key addresses the sweep options, even one that does not exist, as `sweep.typo`."""
+    return key in TOP_LEVEL or key.partition(".")[0] == GROUP
 
 
 def make_sweep_options(values: dict[str, Any]) -> SweepOptions:
-    """The command from its keys. Raises ConfigError at the first that is wrong."""
+    """Return the options for values by command-line key. Raises ConfigError at the first invalid key or value."""
     schema = sweep_options_schema()
     for key in values:
         if key not in schema:
-            raise ConfigError(f"{key}: there is no such key.{did_you_mean(key, schema)} There is: {', '.join(schema)}.")
+            guess = did_you_mean(key, schema)
+            raise ConfigError(f"{key}: there is no such key.{guess} Available: {', '.join(schema)}.")
     checked = {key: check_value(key, schema[key], value) for key, value in values.items()}
     return SweepOptions(**{key.removeprefix(f"{GROUP}."): value for key, value in checked.items()})
 
 
 def nested(schema: dict[str, Parameter]) -> dict[str, Any]:
-    """The defaults, as a composed configuration has them."""
-    own = {key.removeprefix(f"{GROUP}."): p.default for key, p in schema.items() if key not in ALONE}
-    return {key: schema[key].default for key in ALONE} | {GROUP: own}
+    """Return the defaults as nested dictionaries, as in a composed configuration."""
+    below_group = {key.removeprefix(f"{GROUP}."): p.default for key, p in schema.items() if key not in TOP_LEVEL}
+    return {key: schema[key].default for key in TOP_LEVEL} | {GROUP: below_group}
 
 
 def take_sweep_options(config: dict[str, Any]) -> dict[str, Any]:
-    """Remove the command's keys from a composed configuration, and give them as they are typed."""
-    values = {key: config.pop(key) for key in ALONE if key in config}
-    own = config.pop(GROUP, {})
-    if not isinstance(own, dict):
-        raise ConfigError(f"{GROUP} holds keys, such as {GROUP}.workers. Write them below it.")
-    return values | {f"{GROUP}.{key}": value for key, value in own.items()}
+    """Remove the sweep options from a composed configuration, and return them by command-line key.
+
+    Raises ConfigError where `sweep` is not a mapping.
+    """
+    values = {key: config.pop(key) for key in TOP_LEVEL if key in config}
+    below_group = config.pop(GROUP, {})
+    if not isinstance(below_group, dict):
+        raise ConfigError(f"{GROUP}: expected a mapping of keys such as {GROUP}.workers. Write them below it.")
+    return values | {f"{GROUP}.{key}": value for key, value in below_group.items()}

@@ -1,6 +1,7 @@
-"""The files that Hydra composes: each is checked before it is read, for it may come from anyone.
+"""Safe loading of YAML files for Hydra: each file is checked first, because it may come from an untrusted source.
 
-A file has a bounded size with its aliases written out, is a mapping, and tells Hydra nothing but an experiment's sweep.
+A file must be a mapping of bounded size, also after its aliases are expanded, and may set no key of Hydra's own except
+the sweep of an experiment.
 """
 
 from __future__ import annotations
@@ -16,21 +17,22 @@ from omegaconf import Container, OmegaConf
 
 from nnexp.base import ConfigError, did_you_mean, shorten
 
-LARGEST = 100_000  # bytes
-MOST = 20_000  # values
-DEEPEST = 30  # mappings and lists within each other
-SWEEP = "hydra: {sweeper: {params: {KEY: 'A,B'}}}"
+MAX_BYTES = 100_000
+MAX_VALUES = 20_000
+MAX_DEPTH = 30  # of nested mappings and lists
+SWEEP_SYNTAX = "hydra: {sweeper: {params: {KEY: 'A,B'}}}"
 
 
 class ConfigFile(FileConfigSource):
-    """Hydra's source of files, with these checks. A scheme of its own leaves Hydra in other programs as it is."""
+    """Hydra's file source with these checks, under its own scheme so that Hydra's own source stays unchanged."""
 
     @staticmethod
     def scheme() -> str:
+        """Return the scheme of search paths that this source serves."""
         return "nnexp"
 
     def load_config(self, config_path: str) -> ConfigResult:
-        """One file. Raises ConfigError, naming it, whatever is wrong with it."""
+        """Return the checked content of one file. Raises ConfigError, naming the file, for any problem with it."""
         path = Path(self.path, self._normalize_file_name(config_path))
         try:
             text = _read(path)
@@ -40,13 +42,13 @@ class ConfigFile(FileConfigSource):
             _check_values(plain)
             _check_hydra(plain)
             header = self._get_header_dict(text[:512])
-        except Exception as error:  # YAML, OmegaConf and Python's own types have each their errors
+        except Exception as error:  # yaml, omegaconf and builtin types raise unrelated exceptions
             raise ConfigError(f"{path}: {one_line(error)}") from None
         return ConfigResult(provider=self.provider, path=f"{self.scheme()}://{self.path}", config=config, header=header)
 
 
 def one_line(error: BaseException) -> str:
-    """The part of a message of Hydra, OmegaConf or YAML that says what is wrong, on one line; never empty."""
+    """Return the essential part of an error message of Hydra, OmegaConf or PyYAML on one line; never empty."""
     if isinstance(error, RecursionError):
         return "it refers to itself, or is nested too deeply."
     text = str(error).split("Config search path")[0].split("See https://")[0]
@@ -58,7 +60,12 @@ def one_line(error: BaseException) -> str:
 
 
 def plain_values(config: Container, *, resolve: bool) -> dict[str, Any]:
-    """A config of OmegaConf's as plain dictionaries."""
+    """Return an OmegaConf container as plain dictionaries and lists.
+
+    Args:
+        config: a mapping.
+        resolve: replace interpolations by their values.
+    """
     plain = OmegaConf.to_container(config, resolve=resolve)
     assert isinstance(plain, dict)
     return cast("dict[str, Any]", plain)
@@ -66,23 +73,23 @@ def plain_values(config: Container, *, resolve: bool) -> dict[str, Any]:
 
 def _read(path: Path) -> str:
     with open(path, "rb") as file:
-        content = file.read(LARGEST + 1)
-    if len(content) > LARGEST:
-        raise ConfigError(f"a config has at most {LARGEST} bytes, and this file has more.")
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ConfigError(f"a config has at most {MAX_BYTES} bytes; this file has more.")
     return content.decode("utf-8")
 
 
 def check_size(text: str) -> None:
-    """Raises ConfigError where the file is no mapping, or is deep or large when its aliases are written out.
+    """Raise ConfigError where YAML text is not a mapping, or exceeds the limits once its aliases are expanded.
 
-    The parser's events come one after another, so that nothing is built and depth costs no stack.
+    Works on the parser's event stream: nothing is built, and depth uses no stack.
     """
-    sizes: dict[str | None, int] = {}  # of what has an anchor and is complete
+    sizes: dict[str | None, int] = {}  # values below each anchor, once its node is complete
     opened: list[tuple[str | None, int]] = []
     count = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         if isinstance(event, yaml.NodeEvent) and not opened and not isinstance(event, yaml.MappingStartEvent):
-            raise ConfigError("a config is a mapping, KEY: VALUE on each line, and this file is none.")
+            raise ConfigError("a config must be a mapping, with KEY: VALUE on each line.")
         if isinstance(event, yaml.CollectionStartEvent):
             opened.append((event.anchor, count))
             sizes.pop(event.anchor, None)
@@ -92,48 +99,50 @@ def check_size(text: str) -> None:
             sizes[anchor] = count - start
         elif isinstance(event, yaml.AliasEvent):
             if event.anchor not in sizes:
-                raise ConfigError(f"*{event.anchor} stands for nothing, or for what it is itself a part of.")
+                raise ConfigError(f"*{event.anchor}: undefined or recursive alias.")
             count += sizes[event.anchor]
         elif isinstance(event, yaml.ScalarEvent):
             sizes[event.anchor] = 1
             count += 1
-        if count > MOST or len(opened) > DEEPEST:
+        if count > MAX_VALUES or len(opened) > MAX_DEPTH:
             raise ConfigError(
-                f"a config has at most {MOST} values, {DEEPEST} deep, aliases written out; this has more."
+                f"a config has at most {MAX_VALUES} values, {MAX_DEPTH} deep, with aliases expanded; this has more."
             )
 
 
-def _check_values(node: Any, place: str = "") -> None:
-    """Refuse keys that are no text and integers that Python cannot write again. Raises ConfigError."""
+def _check_values(node: Any, prefix: str = "") -> None:
+    """Raise ConfigError for keys that are not text, and for integers too long to be printed."""
     if isinstance(node, dict):
         for key, value in node.items():
             if not isinstance(key, str):
                 raise ConfigError(
-                    f"{place}{shorten(str(key))}: a key is text, and YAML reads another value here. Remove it."
+                    f"{prefix}{shorten(str(key))}: a key must be text; YAML reads another type here. Remove it."
                 )
-            _check_values(value, f"{place}{key}.")
+            _check_values(value, f"{prefix}{key}.")
     elif isinstance(node, list):
         for item in node:
-            _check_values(item, place)
+            _check_values(item, prefix)
     elif isinstance(node, int):
         try:
             str(node)
         except ValueError:
-            raise ConfigError(f"{place[:-1]}: an integer of more digits than Python writes.") from None
+            raise ConfigError(f"{prefix[:-1]}: an integer with more digits than Python can print.") from None
 
 
 def _check_hydra(config: dict[str, Any]) -> None:
-    """Refuse all keys of Hydra's own but the sweep of an experiment. Raises ConfigError."""
-    node, place = config.get("hydra", {}), "hydra"
-    for only in ("sweeper", "params"):
+    """Raise ConfigError for keys of Hydra's own, except the sweep of an experiment."""
+    node, path = config.get("hydra", {}), "hydra"
+    for allowed in ("sweeper", "params"):
         if not isinstance(node, dict):
-            raise ConfigError(f"{place}: write {SWEEP}, or leave it out.")
+            raise ConfigError(f"{path}: write {SWEEP_SYNTAX}, or leave it out.")
         for key in node:
-            if key != only:
-                advice = f"Only {SWEEP} is known; --config-dir adds a folder of configs, runs: says where runs go"
-                raise ConfigError(f"{place}.{key}: there is no such key.{did_you_mean(key, [only])} {advice}.")
-        if only not in node:
+            if key != allowed:
+                advice = (
+                    f"Only {SWEEP_SYNTAX} is allowed; --config-dir adds a folder of configs, runs: sets their place"
+                )
+                raise ConfigError(f"{path}.{key}: there is no such key.{did_you_mean(key, [allowed])} {advice}.")
+        if allowed not in node:
             return
-        node, place = node[only], f"{place}.{only}"
+        node, path = node[allowed], f"{path}.{allowed}"
     if not isinstance(node, dict):
-        raise ConfigError(f"{place}: write {SWEEP}, or leave it out.")
+        raise ConfigError(f"{path}: write {SWEEP_SYNTAX}, or leave it out.")

@@ -41,7 +41,7 @@ class RunOutcomes:
         is_sweep: bool,
     ) -> None:
         self.planned, self.schedule, self.costs, self.stop = planned, schedule, costs, stop
-        self.most_failures, self.is_sweep = command.most_failures, is_sweep
+        self.failure_limit, self.is_sweep = command.failure_limit, is_sweep
         self.num_failed, self._next_write = 0, 0.0
         self.tally = SweepProgress(len(planned), schedule.waiting, costs, quiet or not is_sweep)
         self.results = ResultsCsv(planned) if is_sweep else None
@@ -89,7 +89,7 @@ class RunOutcomes:
         self.counted.add(item.number)
         self.tally.count(item, facts)
         self.num_failed += facts["status"] != "finished"
-        if self.num_failed >= self.most_failures and not self.stop.requested:
+        if self.num_failed >= self.failure_limit and not self.stop.requested:
             self.tally.say(f"the sweep ends here, with {self.num_failed} that failed or diverged.", is_error=True)
             self.stop.requested = True
 

@@ -1,4 +1,4 @@
-"""What a plugin is and which there are: kinds, signature -> schema (read with `ast`), docstrings, discovery."""
+"""Plugin registry: kinds of plugins, discovery, and schemas read from class signatures with `ast`."""
 
 import lazy_loader
 

@@ -1,8 +1,8 @@
-"""The kinds of plugin: what each is constructed with, the base it inherits, its decorator, and marks of parameters.
+"""Kinds of plugins: their decorators, base classes and constructor arguments, and the annotations of parameters.
 
-Nothing here imports torch, so that reading schemas and composing jobs stay fast. What a plugin of each kind provides
-stands where it is used: `nnexp/data/data_spec.py`, `nnexp/nn/model_contract.py`, `nnexp/training/trainer_base.py`,
-`nnexp/probing/probe_base.py`.
+Nothing here imports torch, so that reading schemas and composing jobs stay fast. The interface that a plugin of each
+kind implements is defined where it is used: `nnexp/data/data_spec.py`, `nnexp/nn/model_contract.py`,
+`nnexp/training/trainer_base.py`, `nnexp/probing/probe_base.py`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import TypeVar
 
 Class = TypeVar("Class", bound=type)
 
-PARTS = ("dataset", "model", "trainer")  # of a job, one of each
+PARTS = ("dataset", "model", "trainer")  # a job has exactly one of each
 KINDS = (*PARTS, "probe")
-FACTS = {"dataset": ["generator"], "model": ["data"], "trainer": [], "probe": []}  # positional, passed by the harness
-ALL, DEFAULT = "all", "default"  # in place of a probe's name: every probe; what a command has that chooses none
+# Positional arguments of the constructor, passed by the harness.
+CONSTRUCTOR_ARGUMENTS = {"dataset": ["generator"], "model": ["data"], "trainer": [], "probe": []}
+ALL, DEFAULT = "all", "default"  # in place of a probe's name: every probe; the probes of a command that chooses none
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,9 @@ class Base:
     """The base class that every plugin of a kind inherits from.
 
     Args:
-        class_name: as plugins import it from `nnexp`.
-        provides: what its parameters are, for messages.
-        path: its source file within the package: read, not imported, for bases live in rooms above this one.
+        class_name: the name that plugins import from `nnexp`.
+        provides: what its parameters configure, for error messages.
+        path: its source file within the package; parsed and not imported, because base classes live in higher layers.
     """
 
     class_name: str
@@ -42,13 +43,13 @@ BASES = {
 
 @dataclass(frozen=True)
 class Range:
-    """Bounds of a number, for `Annotated[int, Range(min=1)]`.
+    """Bounds of a numeric parameter: `Annotated[int, Range(min=1)]`.
 
     Args:
         min: the smallest value allowed.
         max: the largest value allowed.
-        gt: a bound that the value must exceed.
-        lt: a bound that the value must stay under.
+        gt: an exclusive lower bound.
+        lt: an exclusive upper bound.
     """
 
     min: float | None = None
@@ -70,22 +71,24 @@ class Range:
 
 
 class PerLane:
-    """Marks a parameter that only changes numbers, never shapes or code: `Annotated[float, PerLane]`.
+    """Mark a parameter that changes only numbers, never shapes or code: `Annotated[float, PerLane]`.
 
-    It may differ between the lanes of a cohort, which are trained as one stack where their forward pass, run once for
-    all of them, gives each what its own module would. So a value that `forward` reads must be a buffer of the module,
-    `self.register_buffer("gain", torch.tensor(gain))`; kept in any other way, its lanes are trained one by one.
+    Jobs that differ only in such parameters form a cohort, and are trained as one stack if a single forward pass over
+    the stack returns for each lane what its own module would. Therefore a value that `forward` reads must be a buffer,
+    `self.register_buffer("gain", torch.tensor(gain))`; a value stored in any other way makes the lanes train one by
+    one.
     """
 
 
 class File:
-    """Marks a parameter that names a file whose content, not whose path, is part of the job: `Annotated[str, File]`.
+    """Mark a parameter that names a file: `Annotated[str, File]`.
 
-    A file that is renamed leaves a run what it was; one that is written anew makes another run.
+    The job's fingerprint covers the file's content instead of its path: renaming the file keeps existing runs valid,
+    editing it creates new runs.
     """
 
 
-def _mark(kind: str) -> Callable[[Class], Class]:
+def _decorator(kind: str) -> Callable[[Class], Class]:
     def decorate(cls: Class) -> Class:
         cls.nnexp_kind = kind  # type: ignore[attr-defined]  # the registry checks it against the folder
         return cls
@@ -93,7 +96,7 @@ def _mark(kind: str) -> Callable[[Class], Class]:
     return decorate
 
 
-dataset = _mark("dataset")
-model = _mark("model")
-trainer = _mark("trainer")
-probe = _mark("probe")
+dataset = _decorator("dataset")
+model = _decorator("model")
+trainer = _decorator("trainer")
+probe = _decorator("probe")

@@ -1,4 +1,4 @@
-"""What docstrings say of parameters."""
+"""Read the help texts of parameters from docstrings (`Args:` sections)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from nnexp.registry.signature import SignatureReader, last_name
 
 
 def with_docs(parameters: dict[str, Parameter], helps: dict[str, str]) -> dict[str, Parameter]:
+    """Return copies of the parameters with their help texts; "" where there is none."""
     return {name: replace(parameter, help=helps.get(name, "")) for name, parameter in parameters.items()}
 
 
 def argument_docs(doc: str) -> dict[str, str]:
-    """What `Args:` of a docstring says of each parameter."""
+    """Return the description of each argument in the `Args:` section of a docstring, on one line."""
     return {p.arg_name: " ".join((p.description or "").split()) for p in parse_docstring(doc).params}
 
 
 def inherited_argument_docs(node: ast.ClassDef, reader: SignatureReader) -> dict[str, str]:
-    """What `Args:` of a class says; fields inherited from nnexp's own bases bring theirs along."""
+    """Return the argument descriptions of a class and of the nnexp base classes it inherits fields from."""
     helps: dict[str, str] = {}
     for base in node.bases:
         name = last_name(base)

@@ -1,4 +1,4 @@
-"""Exceptions in words: of training and of probes, for run.json and for a person."""
+"""Describe the exceptions of training and probes, for run.json and for console output."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from nnexp.registry.plugin_source import plugin_files
 
 
 def describe_error(error: BaseException) -> dict[str, str]:
-    """An exception as text; a message not written for the user gets its type and place, a plugin's before ours."""
+    """Return type, message and traceback of an exception as text.
+
+    The message of an exception that was not written for the user is extended by its type and by the file and line
+    that raised it, preferably the innermost line of a plugin.
+    """
     text = "".join(traceback.format_exception(error))
     try:
         message = str(error)
     except Exception:
-        message = "its message cannot be shown"
+        message = "the exception's message cannot be shown"
     if not isinstance(error, NnexpError):
         frames = traceback.extract_tb(error.__traceback__)
         in_plugins = [frame for frame in frames if frame.filename in plugin_files()]

@@ -1,4 +1,4 @@
-"""What a probe gives: numbers, pictures with the numbers behind them, text. No plotting library is imported here."""
+"""Observations, which probes return: scalars, pictures with their data, texts, histograms. Imports no matplotlib."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture that is not drawn yet.
+    """A picture to be drawn: its data and the function that draws it.
 
     Args:
-        title: what it shows, in a few words; the step is added.
-        numbers: all that is drawn, by name: numbers, text, lists and dictionaries of these, tensors. They are written
-            beside the picture as JSON, where a tensor is a list, and a number that is not finite null.
-        draw: draws on an empty `matplotlib.figure.Figure` from these numbers alone, as they are written; see
-            `nnexp.plotting`.
-        size: inches.
+        title: a few words; the step is appended.
+        numbers: the data by name: numbers, strings, tensors, and lists and dictionaries of these. Written beside the
+            picture as JSON, with tensors as lists and non-finite numbers as null.
+        draw: called with an empty `matplotlib.figure.Figure` and `numbers` as read back from JSON; must draw from
+            these alone. `nnexp.plotting` has helpers.
+        size: width and height in inches.
+
+    >>> def draw(figure, numbers):
+    ...     figure.subplots().plot(numbers["losses"])
+    >>> Picture("Losses", {"losses": [1.0, 0.5]}, draw)
     """
 
     title: str
@@ -29,15 +33,19 @@ class Picture:
 
 @dataclass(frozen=True)
 class Observation:
-    """What a probe saw at one step. Names, of at most 100 letters, are parts of tags and of file names.
+    """The result of one probe at one step.
+
+    Names are at most 100 characters long, and become parts of TensorBoard tags and file names.
 
     Args:
-        scalars: single numbers; TensorBoard draws them over steps, and the last stand in run.json.
+        scalars: numbers by name; plotted over steps in TensorBoard, the last ones stored in run.json.
         pictures: by name.
-        texts: by name, in Markdown.
+        texts: Markdown by name.
         histograms: by name, rows of (left edge, right edge, count).
-        graph: a GraphDef of TensorBoard's, serialised; the first that is given is kept.
-        warning: what a person should be told at the end of the run, beyond what pictures show.
+        graph: a serialised TensorBoard GraphDef; only the first of a run is stored.
+        warning: a message to print at the end of the run, "" for none.
+
+    >>> Observation(scalars={"norm": 1.5}, texts={"sample": "`hello`"})
     """
 
     scalars: Mapping[str, float] = field(default_factory=dict)
@@ -49,7 +57,10 @@ class Observation:
 
 
 def to_plain(value: Any) -> Any:
-    """Numbers as JSON has them: tensors as lists, null for what is not finite."""
+    """Convert a value to what JSON can hold: tensors and arrays to nested lists, non-finite numbers to None.
+
+    Raises TypeError for objects other than numbers, strings, sequences, mappings, tensors and arrays.
+    """
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | range):
@@ -58,8 +69,8 @@ def to_plain(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | int):
         return value
-    if hasattr(value, "isfinite") and value.isfinite().all():  # of torch, and quickly done
+    if hasattr(value, "isfinite") and value.isfinite().all():  # fast path for tensors
         return value.tolist()
-    if hasattr(value, "tolist"):  # of torch or numpy
+    if hasattr(value, "tolist"):  # tensors and numpy arrays
         return to_plain(value.tolist())
     raise TypeError(f"a picture is made of numbers, text, lists and dictionaries, not of {type(value).__name__}")

@@ -1,4 +1,4 @@
-"""A plugin file, read as source: its class, its parameters, its documentation. The class is imported only by `load`."""
+"""Read a plugin file as source: class, parameters and documentation. Only `Plugin.load` imports it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,31 @@ from pathlib import Path
 from typing import Any
 
 from nnexp.base import PluginError, shorten
-from nnexp.registry.contracts import ALL, BASES, DEFAULT, FACTS, KINDS
+from nnexp.registry.contracts import ALL, BASES, CONSTRUCTOR_ARGUMENTS, DEFAULT, KINDS
 from nnexp.registry.docstrings import inherited_argument_docs, with_docs
 from nnexp.registry.schema import Parameter
 from nnexp.registry.signature import SignatureReader, is_dataclass, last_name
 
-RESERVED = ("name", "seed")
+RESERVED_PARAMETERS = ("name", "seed")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-WORDS = ("null", "true", "false", "nan", "inf")  # Hydra and YAML read another value where one of these is typed
-OF_PROBES = (ALL, DEFAULT, "train", "val", "test", "final", "lr", "grad_norm", "status")  # mean something else
+RESERVED_NAMES = ("null", "true", "false", "nan", "inf")  # Hydra and YAML do not read these as text
+RESERVED_PROBE_NAMES = (ALL, DEFAULT, "train", "val", "test", "final", "lr", "grad_norm", "status")  # columns, keys
 PACKAGE = Path(__file__).parent.parent
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """One option of one kind, as its source describes it."""
+    """A plugin as described by its source.
+
+    Args:
+        kind: dataset, model, trainer or probe.
+        name: the file's stem, by which the plugin is chosen.
+        path: the source file.
+        class_name: the decorated class.
+        parameters: the plugin's configuration, by name.
+        doc: the docstring of the class.
+        source_doc: the docstring of the module, which names the plugin's origin, such as a paper.
+    """
 
     kind: str
     name: str
@@ -38,14 +48,19 @@ class Plugin:
 
     @property
     def summary(self) -> str:
+        """The first line of the class's docstring."""
         return self.doc.strip().split("\n")[0]
 
     @property
     def defaults(self) -> dict[str, Any]:
+        """The default of each parameter, by name."""
         return {name: parameter.default for name, parameter in self.parameters.items()}
 
     def load(self) -> Any:
-        """The class itself. This is the one place where a plugin's code is executed."""
+        """Import the plugin and return its class. No other code executes plugins.
+
+        Raises whatever the plugin's module raises on import.
+        """
         module_name = f"nnexp_plugins.{self.kind}.{self.name}"
         module = sys.modules.get(module_name)
         if module is None or module.__file__ != str(self.path):
@@ -63,13 +78,13 @@ class Plugin:
 
 
 def plugin_files() -> set[str]:
-    """The files of all plugins that are loaded."""
+    """Return the source files of all imported plugins."""
     return {str(module.__file__) for name, module in list(sys.modules.items()) if name.startswith("nnexp_plugins.")}
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A plugin file that cannot be used, and why."""
+    """A plugin file that cannot be used, with the reason."""
 
     kind: str
     name: str
@@ -78,8 +93,8 @@ class Broken:
 
 
 @cache
-def own_bases() -> dict[str, SignatureReader]:
-    """Return readers of the classes that plugins may inherit from, by class name."""
+def base_readers() -> dict[str, SignatureReader]:
+    """Return readers of nnexp's base classes for plugins, by class name."""
     readers: dict[str, SignatureReader] = {}
     for base in BASES.values():
         tree = ast.parse((PACKAGE / base.path).read_text(encoding="utf-8"))
@@ -88,7 +103,7 @@ def own_bases() -> dict[str, SignatureReader]:
 
 
 def parse(path: Path) -> ast.Module:
-    """The syntax tree of a file. Raises PluginError where there is none."""
+    """Return the syntax tree of a Python file. Raises PluginError, with file and line, where it cannot be parsed."""
     try:
         return ast.parse(path.read_bytes())
     except (RecursionError, MemoryError):
@@ -101,23 +116,27 @@ def parse(path: Path) -> ast.Module:
 
 
 def read_plugin(kind: str, path: Path) -> Plugin:
-    """The plugin in one file. Raises PluginError with file and line where it does not keep the contract."""
-    if not NAME.fullmatch(path.stem) or path.stem.lower() in (*WORDS, *(OF_PROBES if kind == "probe" else ())):
-        reason = f"{path.name!a} cannot be typed as a name: begin with a letter, go on with letters, digits and _"
-        raise PluginError(
-            f"{ascii(str(path))[1:-1]}:1: {reason}; {', '.join((*WORDS, *OF_PROBES))} are taken. Rename the file."
-        )
+    """Return the plugin defined in one file. Raises PluginError, with file and line, where it violates the contract."""
+    _check_name(kind, path)
     tree = parse(path)
     try:
-        return _described(kind, path, tree)
+        return _read_class(kind, path, tree)
     except PluginError:
         raise
-    except Exception as error:  # whatever surprises the reader in one file must hide no other
+    except Exception as error:  # an unexpected error in one file must not hide the other plugins
         raise PluginError(f"{path}:1: the file cannot be read as a plugin: {shorten(str(error))}.") from None
 
 
-def _described(kind: str, path: Path, tree: ast.Module) -> Plugin:
-    reader = SignatureReader(tree, str(path), own_bases())
+def _check_name(kind: str, path: Path) -> None:
+    reserved = (*RESERVED_NAMES, *(RESERVED_PROBE_NAMES if kind == "probe" else ()))
+    if NAME.fullmatch(path.stem) and path.stem.lower() not in reserved:
+        return
+    reason = f"{path.name!a} is not a valid name: use a letter, then letters, digits and _"
+    raise PluginError(f"{ascii(str(path))[1:-1]}:1: {reason}; {', '.join(reserved)} are reserved. Rename the file.")
+
+
+def _read_class(kind: str, path: Path, tree: ast.Module) -> Plugin:
+    reader = SignatureReader(tree, str(path), base_readers())
     node = _plugin_class(reader, kind, path)
     if kind in BASES:
         _check_base(node, reader, kind)
@@ -125,10 +144,10 @@ def _described(kind: str, path: Path, tree: ast.Module) -> Plugin:
         positional, parameters = reader.parameters(node.name)
     except RecursionError:
         raise reader.fail(node, "a base or a type in this file refers to itself, or is nested too deeply.") from None
-    if len(positional) != len(FACTS[kind]):
-        wanted = f"__init__(self, {', '.join([*FACTS[kind], '*', '...'])})"
-        raise reader.fail(node, f"a {kind} is made as {wanted}; parameters after * are its configuration.")
-    for name in RESERVED:
+    if len(positional) != len(CONSTRUCTOR_ARGUMENTS[kind]):
+        expected = f"__init__(self, {', '.join([*CONSTRUCTOR_ARGUMENTS[kind], '*', '...'])})"
+        raise reader.fail(node, f"a {kind} needs {expected}; parameters after * are its configuration.")
+    for name in RESERVED_PARAMETERS:
         if name in parameters:
             raise reader.fail(node, f"'{name}' is set by nnexp for every {kind}; rename the parameter.")
     doc = ast.get_docstring(node) or ""
@@ -142,7 +161,8 @@ def _check_base(node: ast.ClassDef, reader: SignatureReader, kind: str) -> None:
         raise reader.fail(node, f"a {kind} inherits {base.provides}: class ...(nnexp.{base.class_name}).")
     has_fields = any(isinstance(item, ast.AnnAssign) for item in node.body)
     if has_fields and not is_dataclass(node):
-        raise reader.fail(node, f"its fields are no parameters yet. Add @dataclass(kw_only=True) under @{kind}.")
+        reason = f"fields are ignored without @dataclass. Add @dataclass(kw_only=True) under @{kind}."
+        raise reader.fail(node, reason)
 
 
 def _plugin_class(reader: SignatureReader, kind: str, path: Path) -> ast.ClassDef:
@@ -151,7 +171,7 @@ def _plugin_class(reader: SignatureReader, kind: str, path: Path) -> ast.ClassDe
         names = [last_name(decorator) for decorator in node.decorator_list]
         for other in KINDS:
             if other in names and other != kind:
-                raise reader.fail(node, f"@{other} in the folder of {kind} plugins. Move the file to {other}/.")
+                raise reader.fail(node, f"@{other} in a folder of {kind} plugins. Move the file to {other}/.")
         if kind in names:
             marked.append(node)
     if len(marked) != 1:

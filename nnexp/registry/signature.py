@@ -1,4 +1,4 @@
-"""A class's signature as a schema, read from its syntax tree: no plugin code runs, and torch is not imported."""
+"""Read the signature of a class as a schema from its syntax tree, without running plugin code or importing torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ SCALARS = {"int": int, "float": float, "bool": bool, "str": str, "None": type(No
 
 
 class SignatureReader:
-    """Reads the parameters of the classes in one module's syntax tree."""
+    """Reader of the parameters of the classes in one module.
+
+    Args:
+        tree: the module's syntax tree.
+        where: the file's name, for error messages.
+        bases: readers of classes in other modules that may be inherited from, by class name.
+    """
 
     def __init__(self, tree: ast.Module, where: str, bases: dict[str, SignatureReader] | None = None) -> None:
         self.where = where
@@ -27,10 +33,14 @@ class SignatureReader:
         self.bases = bases or {}
 
     def fail(self, node: ast.AST, reason: str) -> PluginError:
+        """Return a PluginError with file and line of a node; the caller raises it."""
         return PluginError(f"{self.where}:{getattr(node, 'lineno', 1)}: {reason}")
 
     def parameters(self, name: str) -> tuple[list[str], dict[str, Parameter]]:
-        """Names of the positional parameters, and the keyword-only ones, of class `name`."""
+        """Return the names of the positional parameters and the schema of the keyword-only ones of class `name`.
+
+        Raises PluginError, with file and line, where a parameter is not allowed or cannot be read.
+        """
         node = self.classes[name]
         init = next((n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
         if init is not None:
@@ -48,14 +58,14 @@ class SignatureReader:
             if name in self.bases:
                 return self.bases[name].parameters(name)
             if name not in ("Module", "object", "Protocol"):
-                reason = f"{node.name} has no __init__ of its own and its base {name} is not in this file"
+                reason = f"{node.name} defines no __init__ and its base class {name} is not in this file"
                 raise self.fail(node, f"{reason}, so its parameters cannot be read. Write an __init__.")
         return [], {}
 
     def _from_init(self, init: ast.FunctionDef) -> tuple[list[str], dict[str, Parameter]]:
         arguments = init.args
         if arguments.kwarg or arguments.vararg:
-            raise self.fail(init, "*args and **kwargs swallow misspelt keys. Name every parameter.")
+            raise self.fail(init, "*args and **kwargs hide misspelt keys. Name every parameter.")
         positional = [a.arg for a in [*arguments.posonlyargs, *arguments.args][1:]]
         pairs = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
         return positional, {a.arg: self._parameter(a, a.arg, a.annotation, default) for a, default in pairs}
@@ -67,13 +77,13 @@ class SignatureReader:
     def _parameter(self, node: ast.AST, name: str, annotation: ast.expr | None, default: ast.expr | None) -> Parameter:
         if annotation is None or default is None:
             raise self.fail(node, f"parameter '{name}' needs a type and a default.")
-        marks: list[Any] = []
+        marks: list[str] = []
         options = tuple(self._options(annotation, name, marks))
         value = self._literal(default, f"the default of '{name}'")
         try:
             value = first_fit(options, value)
         except ValueError:
-            raise self.fail(node, f"the default of '{name}' is not of its own type: {short_repr(value)}.") from None
+            raise self.fail(node, f"the default of '{name}' does not match its type: {short_repr(value)}.") from None
         is_file = "File" in marks
         if is_file and any(option.type not in (str, type(None)) for option in options):
             raise self.fail(node, f"'{name}' is marked File, so it must be str or str | None.")
@@ -85,13 +95,13 @@ class SignatureReader:
         except (ValueError, TypeError):
             raise self.fail(node, f"{what} is not a literal: {source_of(node)}.") from None
         try:
-            repr(value)  # as messages, listings and run directories write it
+            repr(value)  # messages, listings and run directories need it
         except ValueError:
-            raise self.fail(node, f"{what} has more digits than Python writes.") from None
+            raise self.fail(node, f"{what} has more digits than Python can print.") from None
         return value
 
-    def _unquoted(self, node: ast.Constant, name: str) -> ast.expr:
-        """The annotation written in a string, at the line of the string."""
+    def _parse_string(self, node: ast.Constant, name: str) -> ast.expr:
+        """Return the annotation written in a string, with the string's line number."""
         try:
             inner: ast.expr = ast.parse(str(node.value), mode="eval").body
         except SyntaxError:
@@ -100,10 +110,10 @@ class SignatureReader:
             ast.copy_location(part, node)
         return inner
 
-    def _options(self, node: ast.expr, name: str, marks: list[Any]) -> list[Option]:
-        """The options that an annotation allows; marks such as PerLane and File are added to `marks`."""
+    def _options(self, node: ast.expr, name: str, marks: list[str]) -> list[Option]:
+        """Return the options of an annotation; the names of marks (PerLane, File) are appended to `marks`."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            return self._options(self._unquoted(node, name), name, marks)
+            return self._options(self._parse_string(node, name), name, marks)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
             return [*self._options(node.left, name, marks), *self._options(node.right, name, marks)]
         if isinstance(node, ast.Constant) and node.value is None:
@@ -116,7 +126,7 @@ class SignatureReader:
             return [Option(SCALARS[last_name(node)])]
         raise self._bad_type(node, name)
 
-    def _subscript(self, node: ast.Subscript, name: str, marks: list[Any]) -> list[Option]:
+    def _subscript(self, node: ast.Subscript, name: str, marks: list[str]) -> list[Option]:
         inner = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
         match last_name(node.value):
             case "Literal" if inner:
@@ -131,30 +141,31 @@ class SignatureReader:
             case "tuple" | "Tuple" if len(inner) == 2 and source_of(inner[1]) == "...":
                 return [Option(tuple, items=tuple(self._options(inner[0], name, marks)))]
             case "Annotated":
-                bounds = [self._mark(mark, name, marks) for mark in inner[1:]]
-                found = next((b for b in bounds if b is not None), None)
+                ranges = [self._mark(mark, name, marks) for mark in inner[1:]]
+                range_ = next((r for r in ranges if r is not None), None)
                 options = self._options(inner[0], name, marks)
-                return [replace(o, range=found) if found and o.type in (int, float) else o for o in options]
+                return [replace(o, range=range_) if range_ and o.type in (int, float) else o for o in options]
         raise self._bad_type(node, name)
 
-    def _mark(self, mark: ast.expr, name: str, marks: list[Any]) -> Range | None:
+    def _mark(self, mark: ast.expr, name: str, marks: list[str]) -> Range | None:
+        """Return the range of an annotation `Range(...)`, or append the name of PerLane or File to `marks`."""
         if isinstance(mark, ast.Call) and last_name(mark.func) == "Range":
             return self._range(mark, name)
         if last_name(mark) in ("PerLane", "File"):
             marks.append(last_name(mark))
             return None
-        known = "only Range(...), PerLane and File are known"
-        raise self.fail(mark, f"'{name}' is annotated with {source_of(mark)}; {known}.")
+        allowed = "only Range(...), PerLane and File are allowed"
+        raise self.fail(mark, f"'{name}' is annotated with {source_of(mark)}; {allowed}.")
 
     def _range(self, mark: ast.Call, name: str) -> Range:
         try:
             keywords = {str(k.arg): ast.literal_eval(k.value) for k in mark.keywords}
-            found = Range(*map(ast.literal_eval, mark.args), **keywords)
-            _ = 0 in found, str(found)  # compares with every bound, and writes it
+            result = Range(*map(ast.literal_eval, mark.args), **keywords)
+            _ = 0 in result, str(result)  # raises for bounds that are not numbers or cannot be printed
         except (ValueError, TypeError):
-            reason = f"{source_of(mark)} is not a range: give numbers as min, max, above or below."
+            reason = f"{source_of(mark)} is not a range: give numbers as min, max, gt or lt."
             raise self.fail(mark, f"'{name}': {reason}") from None
-        return found
+        return result
 
     def _bad_type(self, node: ast.expr, name: str) -> PluginError:
         allowed = "int, float, bool, str, None, Literal, list[...], tuple[..., ...], Annotated and unions of these"
@@ -162,7 +173,7 @@ class SignatureReader:
 
 
 def source_of(node: ast.AST) -> str:
-    """The source of an expression, as a message shows it."""
+    """Return the source of an expression, shortened for messages."""
     try:
         return shorten(ast.unparse(node))
     except (ValueError, RecursionError):
@@ -170,10 +181,12 @@ def source_of(node: ast.AST) -> str:
 
 
 def last_name(node: ast.expr) -> str:
+    """Return the last part of a dotted name, without subscripts and calls: `Trainer` for `nnexp.Trainer[int]()`."""
     if isinstance(node, ast.Subscript | ast.Call):
         return last_name(node.value if isinstance(node, ast.Subscript) else node.func)
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def is_dataclass(node: ast.ClassDef) -> bool:
+    """Return True where a class has the decorator `dataclass`."""
     return any(last_name(decorator) == "dataclass" for decorator in node.decorator_list)

@@ -60,7 +60,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path: Path, undisturbed, num
     assert returned == code
     facts = json.loads((run / "run.json").read_text())
     assert facts["status"] == "interrupted"
-    assert f"To go on from here: python -m nnexp {' '.join(JOB)}" in errors
+    assert f"To resume: python -m nnexp {' '.join(JOB)}" in errors
     reached = len((run / "metrics.csv").read_text().splitlines()) - 2
     assert end(start(tmp_path))[0] == 0
     facts = json.loads((run / "run.json").read_text())

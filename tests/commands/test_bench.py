@@ -13,11 +13,13 @@ import pytest
 from nnexp.base.errors import NnexpError
 from nnexp.commands.bench.cases import CASES
 from nnexp.commands.bench.environment import no_caches
+from nnexp.commands.bench.jobs import make_jobs
 from nnexp.commands.bench.picture import make_figure
-from nnexp.commands.bench.point import rate
+from nnexp.commands.bench.point import seconds_per_update
+from nnexp.commands.bench.reference_loops import run_bare_loop
 from nnexp.commands.bench.report import Measurement, spread, table
 from nnexp.commands.bench.start import MAIN_JOB, seconds
-from nnexp.commands.bench.ways import _bare, make_jobs, train
+from nnexp.commands.bench.timed_training import train
 from nnexp.commands.cli import command_line
 
 MLP = CASES["moons mlp"].overrides
@@ -74,7 +76,7 @@ def test_our_way_trains_all_jobs_and_reads_from_the_runs_how(registry, tmp_path:
 def test_jobs_one_by_one_are_cohorts_of_one(registry, tmp_path: Path) -> None:
     trained = train(make_jobs((*MLP, "stack=false"), registry, str(tmp_path), 30, range(3)), registry)
     assert trained.paths == {"solo"}
-    assert [max(marks) for marks in trained.marks] == [30, 30, 30]
+    assert [max(times) for times in trained.chunk_times] == [30, 30, 30]
 
 
 def test_a_run_that_does_not_finish_is_no_figure(registry, tmp_path: Path) -> None:
@@ -86,7 +88,7 @@ def test_a_run_that_does_not_finish_is_no_figure(registry, tmp_path: Path) -> No
 def test_a_bare_loop_trains(registry, make_lane) -> None:
     lane = make_lane(*MLP, "trainer.max_steps=300")
     before = lane.evaluate("val")["val/loss"]
-    _bare(lane)
+    run_bare_loop(lane)
     assert lane.evaluate("val")["val/loss"] < before / 2
 
 
@@ -144,10 +146,10 @@ def test_cost_and_memory_are_measured_at_each_size(tmp_path: Path) -> None:
 
 
 def test_an_update_is_timed_without_the_first_chunk_and_the_last() -> None:
-    assert rate({20: 100.0, 60: 104.0, 140: 112.0, 200: 170.0}) == pytest.approx(0.1)
-    assert rate({20: 100.0, 60: 104.0}) == pytest.approx(0.1)
+    assert seconds_per_update({20: 100.0, 60: 104.0, 140: 112.0, 200: 170.0}) == pytest.approx(0.1)
+    assert seconds_per_update({20: 100.0, 60: 104.0}) == pytest.approx(0.1)
     with pytest.raises(ValueError, match="more --steps"):
-        rate({20: 100.0})
+        seconds_per_update({20: 100.0})
 
 
 def test_the_peak_of_memory_is_that_of_its_own_process() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from nnexp.commands import plugins
 from nnexp.commands.cli import command_line
-from nnexp.config.job import plugin_keys
+from nnexp.config.job_keys import plugin_keys
 from nnexp.registry.contracts import KINDS
 
 MODEL = "from nnexp import model\n\n\n@model\nclass Mine:\n    def __init__(self, data, *, size: int = 3): ...\n"
@@ -62,7 +62,7 @@ def test_several_names_are_shown_one_after_the_other(show):
 def test_an_unknown_name_is_answered_with_the_nearest(show, name, nearest):
     code, out, err = show("moons", name)
     assert (code, out) == (2, "")
-    assert err.startswith(f"nnexp: {name}: there is no such plugin. Did you mean '{nearest}'? There is: ")
+    assert err.startswith(f"nnexp: {name}: there is no such plugin. Did you mean '{nearest}'? Available: ")
     assert err.count("\n") == 1
 
 
@@ -89,7 +89,7 @@ def test_a_flag_shows_the_usage(show, capsys, flag):
 
 
 def test_an_unknown_flag_is_refused_in_one_line(show):
-    assert show("--all") == (2, "", "nnexp: unrecognized arguments: --all. --help shows what there is.\n")
+    assert show("--all") == (2, "", "nnexp: unrecognized arguments: --all. --help lists the arguments.\n")
 
 
 def test_the_command_runs_no_plugin_and_imports_no_torch(write_plugin, tmp_path):

@@ -72,10 +72,10 @@ def test_the_command_writes_the_sample(hello: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--prompt", "hexx"], "never saw ['x']"),
-        (["--temperature", "-1"], "numbers from 0 on"),
-        (["--temperature", "nan"], "numbers from 0 on"),
-        (["--length", "-1"], "numbers from 0 on"),
+        (["--prompt", "hexx"], "['x'] not in the vocabulary"),
+        (["--temperature", "-1"], "must be at least 0"),
+        (["--temperature", "nan"], "must be at least 0"),
+        (["--length", "-1"], "must be at least 0"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_in_one_line(hello: Path, arguments, reason, capsys) -> None:

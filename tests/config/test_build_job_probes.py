@@ -80,7 +80,7 @@ WRONG = {
     "probe=filters,sample": ["not swept", "probe=[NAME,NAME]"],
     "probe=filters probe.filters.every=1,2": ["not swept"],
     "probe=[[filters]]": ["probe="],
-    "probe=filters probe.filters=5": ["probe.filters holds the keys of a probe", "Give one of probe.filters.every"],
+    "probe=filters probe.filters=5": ["probe.filters is a group of keys", "Set one of probe.filters.every"],
 }
 
 

@@ -61,12 +61,12 @@ def test_points_with_all_of_some_overrides_are_left_out(sweep) -> None:
 def test_what_leaves_out_nothing_is_told(sweep) -> None:
     composed = sweep(SIZES, "sweep.exclude='model.hidden_size=7'")
     assert len(composed.jobs) == 3
-    assert composed.notes == ["sweep.exclude=model.hidden_size=7: leaves out no point."]
+    assert composed.notes == ["sweep.exclude=model.hidden_size=7: excludes no point."]
 
 
 @pytest.mark.parametrize("key", ["sweep.repeats=2", "sweep.zip=[seed,model]", "sweep.exclude='seed=0'"])
 def test_one_job_has_no_points(registry, key: str) -> None:
-    with pytest.raises(ConfigError, match=f"{key.partition('=')[0]} is of a sweep: add -m."):
+    with pytest.raises(ConfigError, match=f"{key.partition('=')[0]} is a sweep key: add -m."):
         compose_sweep(["model=mlp", "seed=0", key], registry)
 
 
@@ -107,17 +107,17 @@ def test_a_file_may_say_all_this(sweep, write_config) -> None:
         (["sweep.zip=[model.hidden_size,trainer.lr]"], "model.hidden_size has 3, trainer.lr has 2"),
         (["sweep.zip=[model.hidden_size,seed]"], "sweep.zip: seed is not given"),
         (["sweep.zip=[model.hidden_sice,trainer.lr]"], "Did you mean 'model.hidden_size'"),
-        (["sweep.zip=[trainer.lr,trainer.lr]"], "trainer.lr stands there twice"),
+        (["sweep.zip=[trainer.lr,trainer.lr]"], "trainer.lr is listed twice"),
         (["sweep.zip=[trainer.lr,[model.hidden_size]]"], "a list of keys, or a list of such lists"),
         (["sweep.zip=3"], "sweep.zip: expected a list of"),
         (["sweep.exclude='seed=3'"], "seed is not given. .*Only keys that have values"),
-        (["sweep.exclude='trainer.lr=0.1,0.2'"], "sweep.exclude leaves out every point"),
+        (["sweep.exclude='trainer.lr=0.1,0.2'"], "sweep.exclude excludes every point"),
         (["sweep.exclude=trainer.lr"], "not a key with a value"),
         (["""sweep.exclude="'a\""""], "No closing quotation"),
         (["seed=1,2", "sweep.repeats=2"], "seed has several values already"),
-        (["seed=x", "sweep.repeats=2"], "no number to count from"),
+        (["seed=x", "sweep.repeats=2"], "not an integer to count from"),
         (["sweep.repeats=0"], "sweep.repeats: expected int >= 1 and <= 100000, got 0"),
-        (["sweep.workers=1,2"], "sweep.workers is of the whole sweep"),
+        (["sweep.workers=1,2"], "sweep.workers applies to the whole sweep"),
         (["sweep.wokers=2"], "Did you mean 'sweep.workers'"),
         (["skip_invalid=true"], "Did you mean 'sweep.skip_invalid'"),
     ],
@@ -134,7 +134,7 @@ def test_a_key_that_only_some_plugins_have_is_swept_for_these(sweep) -> None:
     assert len(composed.jobs) == 6
     assert composed.notes == ["model=rnn has no model.forget_bias: 4 points are 2 jobs"]
     assert sweep("model=rnn,lstm", "model.forget_bias=3").notes == [
-        "model=rnn has no model.forget_bias: it goes without"
+        "model=rnn has no model.forget_bias: the value is not used"
     ]
     with pytest.raises(ConfigError, match="has no key 'forget_bias'"):
         sweep("model=rnn,gru", "model.forget_bias=0,3")

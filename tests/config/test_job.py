@@ -6,12 +6,13 @@ import pytest
 import yaml
 
 from nnexp.base.errors import ConfigError
-from nnexp.config import job as config
-from nnexp.config.job import JobOptions, job_options_schema, refuse_code
+from nnexp.config import check_job as config
+from nnexp.config.check_job import refuse_code
+from nnexp.config.job import JobOptions, job_options_schema
 from nnexp.config.sweep_jobs import compose_jobs
 
 TOP = (
-    "At the top are: dataset, model, trainer, probe, experiment, seed, device, precision, runs, checkpoint_every, stack"
+    "Top-level keys: dataset, model, trainer, probe, experiment, seed, device, precision, runs, checkpoint_every, stack"
 )
 MISSPELT = ["model.forget_bais: model 'lstm' has no key 'forget_bais'", "Did you mean 'model.forget_bias'?"]
 
@@ -21,11 +22,11 @@ WRONG = [
     ("++model.forget_bais=3", MISSPELT),
     ("++modle.x=1", ["modle.x: there is no such key. Did you mean 'model'?", TOP]),
     ("sede=1", ["sede: there is no such key. Did you mean 'seed'?", TOP]),
-    ("model=lstmm", ["model=lstmm: there is no such model. Did you mean 'lstm'?", "There is: "]),
+    ("model=lstmm", ["model=lstmm: there is no such model. Did you mean 'lstm'?", "Available: "]),
     ("trainer=adma", ["trainer=adma: there is no such trainer. Did you mean 'adam'?"]),
-    ("model=null", ["there is no such model", "There is: "]),
-    ("model=[lstm,mlp]", ["there is no such model", "There is: "]),
-    ("model={_target_:os.system}", ["there is no such model", "There is: "]),
+    ("model=null", ["there is no such model", "Available: "]),
+    ("model=[lstm,mlp]", ["there is no such model", "Available: "]),
+    ("model={_target_:os.system}", ["there is no such model", "Available: "]),
     ("model.name=mlp", ["model.name: choose a plugin with model=NAME, one of "]),
     ("model.hidden_size=big", ["model.hidden_size: expected int >= 1, got 'big'."]),
     ("model.hidden_size=-4", ["model.hidden_size: expected int >= 1, got -4."]),
@@ -51,10 +52,10 @@ WRONG = [
     ("dataset.seed=null", ["dataset.seed: expected int >= 0"]),
     ("precision=16", ["precision: expected one of 32, 64, bf16, got 16."]),
     ("runs=3", ["runs: expected str, got 3. Quote it if text is meant."]),
-    ("hydra.run.dir=x", ["hydra.run.dir=x: ", "--config-dir adds a folder", "runs= says where runs go"]),
-    ("~model", ["~model: a key cannot be deleted. Set it, or leave it out"]),
+    ("hydra.run.dir=x", ["hydra.run.dir=x: ", "--config-dir adds a folder", "runs= sets the folder of runs"]),
+    ("~model", ["~model: a key cannot be deleted. Set it, or omit it"]),
     ("model@other=lstm", ["model@other=lstm: choose a plugin with KIND=NAME"]),
-    ("experiment=foo", ["experiment=foo: there is no such experiment.", "There is: ", "nonlinearity"]),
+    ("experiment=foo", ["experiment=foo: there is no such experiment.", "Available: ", "nonlinearity"]),
     ("experiment=nonlinearty", ["there is no such experiment. Did you mean 'nonlinearity'?"]),
     ("forget_bias", ["forget_bias: ", "Write KEY=VALUE"]),
     ("model.hidden_size=(", ["model.hidden_size=(: ", "Write KEY=VALUE, with quotes around"]),
@@ -112,15 +113,15 @@ EXPERIMENTS = [
     ("hydra: {sweeper: {params: {seed: '${oc.env:NOPE}'}}}", "experiment=wrong: "),
     ("hydra: {sweeper: {params: {seed: 'range(1000000000)'}}}", "experiment=wrong: seed=range(1000000000): more than"),
     ("hydra: {sweeper: {params: {experiment: 'a,b'}}}", "hydra.sweeper.params.experiment: "),
-    ("model: &a [*a]", "wrong.yaml: *a stands for nothing, or for what it is itself a part of."),
+    ("model: &a [*a]", "wrong.yaml: *a: undefined or recursive alias."),
     (f"model: {'[' * 5000}", "wrong.yaml: a config has at most "),
     (f"seed: [{'1,' * 60_000}]", "wrong.yaml: a config has at most 100000 bytes"),
     (f"seed: {'9' * 5000}", "wrong.yaml: "),
-    (f"seed: 0x{'f' * 5000}", "wrong.yaml: seed: an integer of more digits than Python writes."),
+    (f"seed: 0x{'f' * 5000}", "wrong.yaml: seed: an integer with more digits than Python can print."),
     ("seed: '${oc.env:NOPE}'", "Environment variable 'NOPE' not found"),
-    ("- a", "wrong.yaml: a config is a mapping"),
-    ("text", "wrong.yaml: a config is a mapping"),
-    ("{1: 2}", "wrong.yaml: 1: a key is text"),
+    ("- a", "wrong.yaml: a config must be a mapping"),
+    ("text", "wrong.yaml: a config must be a mapping"),
+    ("{1: 2}", "wrong.yaml: 1: a key must be text"),
     ("{1: 2, null: 3}", "wrong.yaml: "),
     ("'': 3", "'': there is no such key."),
     ("b'\xff'".encode().decode("unicode_escape")[2:3], "wrong.yaml: "),
@@ -144,8 +145,8 @@ BOMB = "\n".join(["a0: &a0 [1]", *(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)
     ("content", "part"),
     [
         (b"model: {hidden_size: \xff}", "utf-8"),
-        (BOMB.encode(), "aliases written out"),
-        (b"model: &a {hidden_size: &a [*a]}", "itself a part of"),
+        (BOMB.encode(), "aliases expanded"),
+        (b"model: &a {hidden_size: &a [*a]}", "recursive alias"),
     ],
 )
 def test_a_file_that_would_be_too_much_is_refused_before_it_is_built(registry, write_config, content, part):

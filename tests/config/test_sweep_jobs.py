@@ -96,7 +96,7 @@ def test_of_one_key_given_twice_the_last_counts(sweep):
             ["seed=range(300)", "model.seed=range(300)", "trainer.seed=range(300)", "trainer.lr=1"],
             [r"the sweep over seed \(300\), model.seed \(300\), trainer.seed \(300\) has more than 100000 points"],
         ),
-        (["seed=range(-25,0)"], [*(f"seed: .*got -{n}" for n in range(25, 5, -1)), "and 5 errors more"]),
+        (["seed=range(-25,0)"], [*(f"seed: .*got -{n}" for n in range(25, 5, -1)), "and 5 more errors"]),
     ],
 )
 def test_all_that_is_wrong_with_a_sweep_is_said_at_once_and_once(sweep, overrides, lines):
@@ -175,7 +175,7 @@ def test_experiments_and_presets_of_a_folder_of_ones_own_work_by_name(registry, 
     names = [(job.model.name, job.label) for job in sweep("model=glob(*)", searchpath=(path,))]
     assert sorted(name for name, _ in names) == sorted(["lstm", *registry.names("model")])
     assert {("lstm", "model=lstm-hidden_size=64"), ("lstm", "model=lstm"), ("mlp", "model=mlp")} <= set(names)
-    with pytest.raises(ConfigError, match=r"model=bgi: .*Did you mean 'big'.* There is: big, "):
+    with pytest.raises(ConfigError, match=r"model=bgi: .*Did you mean 'big'.* Available: big, "):
         compose_jobs(["model=bgi"], registry, searchpath=(path,))
 
 

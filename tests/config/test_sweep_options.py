@@ -8,7 +8,7 @@ import pytest
 
 from nnexp.base.errors import ConfigError
 from nnexp.commands.help_text import help_text
-from nnexp.commands.train import again_command
+from nnexp.commands.train import resume_command
 from nnexp.config.sweep_options import SweepOptions, make_sweep_options, sweep_options_schema, take_sweep_options
 from nnexp.rundir.fingerprint import job_fingerprint
 
@@ -23,7 +23,7 @@ def test_keys_of_a_command_are_taken_out_of_a_config() -> None:
     config = {"seed": 1, "rerun": True, "sweep": {"workers": 2}}
     assert take_sweep_options(config) == {"rerun": True, "sweep.workers": 2}
     assert config == {"seed": 1}
-    with pytest.raises(ConfigError, match="sweep holds keys"):
+    with pytest.raises(ConfigError, match="sweep: expected a mapping"):
         take_sweep_options({"sweep": 3})
 
 
@@ -34,7 +34,7 @@ def test_they_change_no_job(registry, make_job) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "most"),
+    ("values", "limit"),
     [
         ({}, float("inf")),
         ({"max_failures": 3}, 3),
@@ -42,10 +42,10 @@ def test_they_change_no_job(registry, make_job) -> None:
         ({"on_error": "stop", "max_failures": 3}, 1),
     ],
 )
-def test_failures_that_are_allowed(values: dict[str, Any], most: float) -> None:
-    assert SweepOptions(**values).most_failures == most
+def test_failures_that_are_allowed(values: dict[str, Any], limit: float) -> None:
+    assert SweepOptions(**values).failure_limit == limit
 
 
 def test_the_command_that_goes_on_trains_nothing_anew() -> None:
     words = ["-m", "seed=range(3)", "rerun=true", "runs=a b"]
-    assert again_command(words) == "python -m nnexp -m 'seed=range(3)' 'runs=a b'"
+    assert resume_command(words) == "python -m nnexp -m 'seed=range(3)' 'runs=a b'"

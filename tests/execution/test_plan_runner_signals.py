@@ -94,7 +94,7 @@ def test_a_sweep_that_is_ended_goes_on_bit_for_bit(
     _, errors = process.communicate()
     assert process.returncode == code, errors
     if number != signal.SIGKILL:
-        assert f"To go on from here: python -m nnexp {' '.join(SWEEP)}" in errors
+        assert f"To resume: python -m nnexp {' '.join(SWEEP)}" in errors
     while group_is_alive(process.pid):
         time.sleep(0.02)
     assert {str(each["status"]) for each in facts(tmp_path)} == statuses
@@ -114,7 +114,7 @@ def test_a_second_signal_ends_a_sweep_at_once(start, tmp_path: Path) -> None:
     process.send_signal(signal.SIGCONT)
     _, errors = process.communicate()
     assert process.returncode in (130, 143)
-    assert "ended at once. To go on from the last checkpoints: python -m nnexp -m" in errors
+    assert "stopped at once. To resume from the last checkpoints: python -m nnexp -m" in errors
     assert {each["status"] for each in facts(tmp_path)} == {"interrupted"}
 
 

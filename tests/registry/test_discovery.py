@@ -11,7 +11,7 @@ import pytest
 import nnexp
 from nnexp import Trainer
 from nnexp.base.errors import ConfigError
-from nnexp.registry.contracts import FACTS
+from nnexp.registry.contracts import CONSTRUCTOR_ARGUMENTS
 from nnexp.registry.discovery import Registry, discover, plugin_folders
 
 BUILT_IN = Registry(plugin_folders()[:1])
@@ -60,11 +60,11 @@ BROKEN = [
     ("too deep", f"x = {'-' * 5000}1\n", "nested too deeply"),
     ("no class", "x = 1\n", ":1: a plugin is one class marked @model (from nnexp import model); found none."),
     ("two classes", model() + "@model\nclass B: ...\n", ":1: a plugin is one class marked @model"),
-    ("wrong folder", model(decorator="@trainer"), ":4: @trainer in the folder of model plugins. Move"),
-    ("no data", model("*, x: int = 1"), ":4: a model is made as __init__(self, data, *, ...)"),
-    ("positional value", model("data, x: int = 1"), ":4: a model is made as __init__(self, data, *, ...)"),
+    ("wrong folder", model(decorator="@trainer"), ":4: @trainer in a folder of model plugins. Move"),
+    ("no data", model("*, x: int = 1"), ":4: a model needs __init__(self, data, *, ...)"),
+    ("positional value", model("data, x: int = 1"), ":4: a model needs __init__(self, data, *, ...)"),
     ("reserved name", model("data, *, seed: int = 1"), ":4: 'seed' is set by nnexp for every model"),
-    ("kwargs", model("data, **kwargs"), ":5: *args and **kwargs swallow misspelt keys"),
+    ("kwargs", model("data, **kwargs"), ":5: *args and **kwargs hide misspelt keys"),
     ("no default", model("data, *, x: int"), ":5: parameter 'x' needs a type and a default"),
     ("half a type", model("data, *, x: 'int |' = 1"), ":5: 'x' has type"),
     ("open choice", model("data, *, x: Literal[N] = 1"), ":5: "),
@@ -105,7 +105,7 @@ def test_a_name_that_cannot_be_typed_is_reported_in_one_line_and_hides_no_other(
     registry = Registry([path.parent.parent])
     assert registry.names("model") == ["sound"]
     broken = registry.broken["model", name]
-    assert "cannot be typed as a name" in broken.reason
+    assert "is not a valid name" in broken.reason
     assert (broken.name + broken.reason).isascii()
     assert "\n" not in broken.name + broken.reason
 
@@ -121,7 +121,7 @@ def test_links_that_lead_nowhere_are_reported_and_hide_no_other(write_plugin, tm
     named = [key for key in registry.broken if key[0] == "model"]
     assert sorted(named) == [("model", "at_all"), ("model", "itself")]
     assert all("cannot be read: " in registry.broken[key].reason for key in named)
-    assert registry.broken["folder", str(tmp_path / "plugins")].reason == "a link that leads nowhere"
+    assert registry.broken["folder", str(tmp_path / "plugins")].reason == "a broken symbolic link"
 
 
 def test_a_long_expression_outside_the_signature_breaks_nothing(write_plugin):
@@ -162,7 +162,7 @@ def test_one_folder_named_in_several_ways_is_one(write_plugin, tmp_path, monkeyp
 
 
 def test_an_unknown_name_is_answered_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"^model=lstmm: .*Did you mean 'lstm'. There is: .*lstm"):
+    with pytest.raises(ConfigError, match=r"^model=lstmm: .*Did you mean 'lstm'. Available: .*lstm"):
         BUILT_IN.get("model", "lstmm")
 
 
@@ -234,6 +234,6 @@ def test_a_trainer_inherits_the_fields_of_the_base_with_their_help(write_plugin)
 def test_the_schema_read_from_source_is_the_signature(plugin):
     signature = inspect.signature(plugin.load()).parameters.values()
     keywords = {p.name: p.default for p in signature if p.kind is p.KEYWORD_ONLY}
-    assert [p.name for p in signature if p.kind is not p.KEYWORD_ONLY] == FACTS[plugin.kind]
+    assert [p.name for p in signature if p.kind is not p.KEYWORD_ONLY] == CONSTRUCTOR_ARGUMENTS[plugin.kind]
     assert list(plugin.defaults.items()) == list(keywords.items())
     assert all(p.help for p in plugin.parameters.values())

@@ -38,7 +38,7 @@ def test_a_probe_has_its_own_keys_and_a_schedule(write_plugin, source: str, ever
 def test_a_name_that_stands_for_several_is_taken(write_plugin, name: str) -> None:
     registry = Registry([write_plugin(name, PROBE, kind="probe").parent.parent])
     (broken,) = registry.broken.values()
-    assert "are taken. Rename the file." in broken.reason
+    assert "are reserved. Rename the file." in broken.reason
 
 
 WRONG = [

@@ -1,4 +1,4 @@
-"""The whole command of a sweep, cold, against one process that imports torch, or Lightning, and runs the loops."""
+"""Part cold: the whole command of a sweep with empty caches, against a process that imports torch and runs loops."""
 
 from __future__ import annotations
 
@@ -11,66 +11,67 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nnexp.base import NnexpError
-from nnexp.commands.bench.cases import CASES, bars_of
+from nnexp.commands.bench.cases import CASES, speed_bars
 from nnexp.commands.bench.environment import no_caches
+from nnexp.commands.bench.jobs import sweep_overrides
 from nnexp.commands.bench.report import Measurement
-from nnexp.commands.bench.sweep import Round, bare_rate, compared, lightning_rate, scaling
-from nnexp.commands.bench.ways import settings
+from nnexp.commands.bench.sweep import Round, bare_rate, compare, describe_scaling, lightning_rate
 from nnexp.registry import Registry
 from nnexp.rundir import Run
 
 
 def cold(name: str, steps: int, options: argparse.Namespace, registry: Registry) -> Iterator[Measurement]:
-    """Seconds from start to exit, and how many times ours is faster."""
-    bars = bars_of(CASES[name].cold.get(steps), options.jobs)
+    """Yield the seconds of each method from process start to exit, and the speed-ups."""
+    bars = speed_bars(CASES[name].cold.get(steps), options.jobs)
     rounds = [measure_round(name, steps, number, options, registry) for number in range(options.cold_rounds)]
-    ratio = f"{{way}} / ours, {steps} steps"
+    ratio = f"{{method}} / ours, {steps} steps"
 
-    def scaled(way: str) -> str:
-        own = way == "ours"
-        return ours_scaling(steps, options) if own else f"loops of {scaling(way, options)}, its import as it is"
+    def scaled(method: str) -> str:
+        if method == "ours":
+            return describe_command_scaling(steps, options)
+        return f"loops of {describe_scaling(method, options)}, its import as it is"
 
-    yield from compared(rounds, steps, ratio, bars, scaled, part="cold", case=name, at=options.jobs)
+    yield from compare(rounds, steps, ratio, bars, scaled, part="cold", case=name, at=options.jobs)
 
 
-def ours_scaling(steps: int, options: argparse.Namespace) -> str:
-    """From how much our own command is scaled, where it is."""
-    most = options.cold_most_steps
-    return f"ours, {steps} steps, from commands of {most // 2} and {most} steps" if most and steps > most else ""
+def describe_command_scaling(steps: int, options: argparse.Namespace) -> str:
+    """Return from which commands the time of ours is extrapolated; "" where the whole command is timed."""
+    limit = options.cold_most_steps
+    return f"ours, {steps} steps, from commands of {limit // 2} and {limit} steps" if limit and steps > limit else ""
 
 
 def measure_round(name: str, steps: int, number: int, options: argparse.Namespace, registry: Registry) -> Round:
-    """Seconds from start to exit of each way, and the paths of ours."""
+    """Return the seconds of each method from process start to exit, and the paths of our runs."""
     first, total = number * options.jobs, options.jobs * steps
-    most = options.cold_most_steps
-    if most is None or steps <= most:
-        ours, paths = command(name, steps, first, options.jobs)
+    limit = options.cold_most_steps
+    if limit is None or steps <= limit:
+        ours, paths = time_command(name, steps, first, options.jobs)
     else:
-        half, _ = command(name, most // 2, first, options.jobs)
-        ours, paths = command(name, most, first, options.jobs)
-        ours += (steps - most) * (ours - half) / (most - most // 2)
+        half, _ = time_command(name, limit // 2, first, options.jobs)
+        ours, paths = time_command(name, limit, first, options.jobs)
+        ours += (steps - limit) * (ours - half) / (limit - limit // 2)
     with TemporaryDirectory() as folder:
         loops = total * bare_rate(name, first, options, registry)
-        seconds = {"ours": ours, "bare": process(["-c", "import torch"], folder) + loops}
+        seconds = {"ours": ours, "bare": time_python(["-c", "import torch"], folder) + loops}
         if options.lightning_steps:
             loops = total * lightning_rate(name, first, options, registry)
-            seconds["Lightning"] = process(["-c", "import pytorch_lightning"], folder) + loops
+            seconds["Lightning"] = time_python(["-c", "import pytorch_lightning"], folder) + loops
     return seconds, paths
 
 
-def command(name: str, steps: int, first: int, jobs: int) -> tuple[float, set[str]]:
-    """Seconds of our whole command, and the paths of its runs."""
+def time_command(name: str, steps: int, first: int, jobs: int) -> tuple[float, set[str]]:
+    """Return the seconds of our whole command, and the paths of its runs."""
     with TemporaryDirectory() as folder:
-        words = settings(CASES[name].overrides, steps, range(first, first + jobs))
-        took = process(["-m", "nnexp", "-m", *words, "sweep.workers=1"], folder)
-        return took, {str(Run(path.parent).read()["path"]) for path in Path(folder).glob("runs/*/*/run.json")}
+        overrides = sweep_overrides(CASES[name].overrides, steps, range(first, first + jobs))
+        seconds = time_python(["-m", "nnexp", "-m", *overrides, "sweep.workers=1"], folder)
+        return seconds, {str(Run(path.parent).read()["path"]) for path in Path(folder).glob("runs/*/*/run.json")}
 
 
-def process(words: Sequence[str], folder: str) -> float:
-    """Seconds of a Python process from start to exit. Raises NnexpError where it fails."""
-    began = time.perf_counter()
+def time_python(words: Sequence[str], folder: str) -> float:
+    """Return the seconds of a Python process from start to exit. Raises NnexpError where it fails."""
+    start = time.perf_counter()
     result = subprocess.run([sys.executable, *words], cwd=folder, env=no_caches(folder), capture_output=True, text=True)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     if result.returncode:
         raise NnexpError(f"python {' '.join(words)}: {(result.stderr.strip().splitlines() or [''])[-1]}")
     return seconds

@@ -1,4 +1,4 @@
-"""The verb: checks its files, measures part by part, prints, writes."""
+"""The verb `bench`: check the output files, measure part by part, print and write the results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 def check_files(options: argparse.Namespace) -> None:
-    """Raises NnexpError, before hours of measuring, where their results could not be written."""
+    """Raise NnexpError, before hours of measuring, where the results could not be written."""
     for name in filter(None, (options.csv, options.picture)):
         if not Path(name).absolute().parent.is_dir():
             raise NnexpError(f"{name}: there is no such folder.")
@@ -24,12 +24,20 @@ def check_files(options: argparse.Namespace) -> None:
 
 
 def run(argv: Sequence[str], about: str) -> int:
-    """Measure and print a table, also of what was measured before an error; 0 whatever the figures are."""
+    """Measure and print a table, including what was measured before an error.
+
+    Args:
+        argv: the arguments.
+        about: the description for --help.
+
+    Returns:
+        1 after an error or Ctrl-C, otherwise 0, whether or not bars are passed.
+    """
     options = parser(about).parse_args(argv)
     check_files(options)
-    with frozen_import("nnexp.commands.bench.measure"):  # torch and Lightning: after help and errors
+    with frozen_import("nnexp.commands.bench.measure"):  # imports torch and Lightning: only after help and errors
         from nnexp.commands.bench.measure import measure
-        from nnexp.commands.bench.report import facts, table, write_csv
+        from nnexp.commands.bench.report import machine_facts, table, write_csv
 
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
@@ -42,7 +50,7 @@ def run(argv: Sequence[str], about: str) -> int:
         print_err(str(error) or "interrupted.")
         code = 1
     if measured:
-        print_out("; ".join(f"{name} {value}" for name, value in facts().items()))
+        print_out("; ".join(f"{name} {value}" for name, value in machine_facts().items()))
         print_out(table(measured))
         if options.csv:
             write_csv(Path(options.csv), measured)

@@ -1,4 +1,4 @@
-"""Processes that are measured: one thread each, caches where they are told."""
+"""Environment variables of the measured processes: one thread each, and optionally empty caches."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ CACHES = ("XDG_CACHE_HOME", "TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CAC
 
 
 def one_thread() -> dict[str, str]:
-    """The environment of a process in one thread, which finds this nnexp wherever it runs."""
+    """Return an environment that limits numeric libraries to one thread and puts this nnexp on the import path."""
     places = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, **dict.fromkeys(THREADS, "1"), "PYTHONPATH": os.pathsep.join(places)}
 
 
 def no_caches(folder: str) -> dict[str, str]:
-    """The same, with everything that torch or nnexp may have kept elsewhere out of sight."""
+    """Return the same environment with the caches of torch and nnexp in a folder."""
     return {**one_thread(), **{name: os.path.join(folder, name.lower()) for name in CACHES}}

@@ -1,4 +1,4 @@
-"""What can be asked of the benchmark."""
+"""Arguments of the benchmark."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from nnexp.commands.bench.cases import CASES, JOBS
 
 PARTS = {
     "a": "one run: ours, a bare loop, Lightning",
-    "b": "a sweep of jobs that differ in seed, training alone: the same one by one, bare, Lightning, a peer",
-    "cold": "the whole command of such a sweep, with empty caches, against imports and loops",
-    "c": "cost and memory where lanes, hidden size, length or updates are doubled",
-    "d": "start-up against the imports of Lightning and Hydra",
-    "plan": "a sweep planned, new and finished, against Hydra composing its jobs",
-    "probes": "a run with every probe, the same without, and what drawing takes",
-    "workers": "jobs of about a second on two workers, on one, and in the process of the command",
+    "b": "training time of a sweep over seeds: ours stacked, ours one by one, bare loops, Lightning, another tool",
+    "cold": "the whole command of such a sweep with empty caches, against imports and loops",
+    "c": "time and memory as lanes, hidden size, length or updates double",
+    "d": "start-up time against importing Lightning and Hydra",
+    "plan": "planning a new and a finished sweep, against Hydra composing its jobs",
+    "probes": "a run with all probes against the same without, and the time to draw",
+    "workers": "jobs of about a second on two workers, on one, and in the command's process",
 }
-STEPS = {"a": 20_000, "c": 200, "probes": 5000}
-CASES_OF = {
+DEFAULT_STEPS = {"a": 20_000, "c": 200, "probes": 5000}
+DEFAULT_CASES = {
     "a": ["moons mlp", "pattern lstm"],
     "b": list(CASES),
     "cold": list(CASES),
@@ -30,23 +30,25 @@ AXES = ("lanes", "steps", "hidden", "length")
 
 
 def names(allowed: Sequence[str]) -> Callable[[str], list[str]]:
-    """A type for argparse: names separated by commas."""
+    """Return an argparse type for names separated by commas."""
 
     def parse(text: str) -> list[str]:
         chosen = [name.strip() for name in text.split(",")]
         for name in chosen:
             if name not in allowed:
-                raise argparse.ArgumentTypeError(f"'{name}' is none of {', '.join(allowed)}")
+                raise argparse.ArgumentTypeError(f"'{name}' is not one of {', '.join(allowed)}")
         return chosen
 
     return parse
 
 
 def numbers(text: str) -> list[int]:
+    """Parse integers separated by commas."""
     return [int(number) for number in text.split(",")]
 
 
 def parser(about: str) -> argparse.ArgumentParser:
+    """Return the parser of the verb's arguments, with `about` as its description."""
     parts = "\n".join(f"  {name:<7} {text}" for name, text in PARTS.items())
     result = Parser(
         prog="nnexp bench",
@@ -54,31 +56,31 @@ def parser(about: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = result.add_argument
-    add("--part", type=names(list(PARTS)), default=["a"], help="which parts, separated by commas; a if not given")
-    add("--cases", type=names(list(CASES)), help="which cases; all in b and cold, an MLP and an LSTM in a and c")
-    add("--jobs", type=int, default=JOBS, help="jobs of a sweep (b, cold)")
+    add("--part", type=names(list(PARTS)), default=["a"], help="parts, separated by commas (default: a)")
+    add("--cases", type=names(list(CASES)), help="cases (default: all in b and cold, some in a, c and probes)")
+    add("--jobs", type=int, default=JOBS, help="jobs of a sweep (b, c, cold)")
     add(
         "--steps",
         type=int,
-        help="updates of each of our jobs (a: 20000, b: 2000 to 20000 by case, c: 200, probes: 5000)",
+        help="updates of each of our jobs (default: 20000 in a, 2000 to 20000 by case in b, 200 in c, 5000 in probes)",
     )
-    add("--rounds", type=int, default=5, help="interleaved rounds (a, b, d, workers, probes)")
-    add("--loop-jobs", type=int, default=2, help="bare loops, solo runs and runs of the peer that are timed (b, cold)")
+    add("--rounds", type=int, default=5, help="rounds, in which the methods alternate (a, b, c, d, workers, probes)")
+    add("--loop-jobs", type=int, default=2, help="number of bare loops, solo runs and peer runs to time (b, cold)")
     add("--loop-steps", type=int, default=2000, help="updates of each of these (b, cold)")
-    add("--lightning-steps", type=int, default=500, help="updates of Lightning that are timed; 0: none (a, b, cold)")
-    add("--peer-python", metavar="PYTHON", help="a Python with mushin-py and what nnexp needs: it is measured too (b)")
-    add("--cold-steps", type=numbers, default=[2000, 20_000], help="updates of each job (cold)")
+    add("--lightning-steps", type=int, default=500, help="updates of Lightning to time; 0 for none (a, b, cold)")
+    add("--peer-python", metavar="PYTHON", help="a Python with mushin-py and nnexp's dependencies, to time it too (b)")
+    add("--cold-steps", type=numbers, default=[2000, 20_000], help="updates of each job, separated by commas (cold)")
     add(
         "--cold-most-steps",
         type=int,
-        help="longer commands are scaled from one of these and one of half as many (cold)",
+        help="extrapolate longer commands from one of this many updates and one of half as many (cold)",
     )
     add("--cold-rounds", type=int, default=1, help="whole commands of each case and length (cold)")
-    add("--axes", type=names(AXES), default=list(AXES), help="what is doubled (c)")
-    add("--most-lanes", type=int, default=512, help="the largest sweep (c)")
-    add("--plan-jobs", type=int, default=2000, help="jobs of the sweep that is planned (plan)")
-    add("--plan-composed", type=int, default=200, help="how many of them Hydra composes (plan)")
-    add("--worker-jobs", type=int, default=32, help="jobs of a second (workers)")
-    add("--csv", metavar="FILE", help="write all measurements, with the machine's facts")
+    add("--axes", type=names(AXES), default=list(AXES), help="the sizes to double, separated by commas (c)")
+    add("--most-lanes", type=int, default=512, help="the largest number of lanes (c)")
+    add("--plan-jobs", type=int, default=2000, help="jobs of the sweep to plan (plan)")
+    add("--plan-composed", type=int, default=200, help="number of these that Hydra composes (plan)")
+    add("--worker-jobs", type=int, default=32, help="number of jobs of about a second (workers)")
+    add("--csv", metavar="FILE", help="write all measurements and a description of the machine")
     add("--picture", metavar="FILE", help="draw parts b and c; .png, .svg or .pdf")
     return result

@@ -1,7 +1,7 @@
-"""The same sweep by mushin-py, which runs a function over a grid by hydra-zen.
+"""The same sweep with mushin-py, a tool that runs a function over a grid with hydra-zen.
 
-It trains nothing itself: what its task does is the user's. Here that is the bare loop, the fastest there is, so that
-what is measured is the loop and what mushin-py adds to each job (its folder, its config, its provenance).
+mushin-py leaves training to the user's function. Here that is the bare loop, the fastest choice, so the measurement is
+that of the loop and of what mushin-py adds to each job (its folder, config and provenance).
 """
 
 from __future__ import annotations
@@ -20,40 +20,45 @@ SCRIPT = """
 import json, sys, time
 import mushin
 import torch
-from nnexp.commands.bench.ways import bare, make_jobs
-from nnexp.registry.discovery import discover
+from nnexp.commands.bench.jobs import make_jobs
+from nnexp.commands.bench.reference_loops import bare_seconds
+from nnexp.registry import discover
 
 torch.set_num_threads(1)
-overrides, steps, first, jobs = json.loads(sys.argv[1])
-registry, trained, began = discover(), [], []
-composed = make_jobs(overrides, registry, "runs", steps, range(first, first + jobs))
+overrides, steps, first, num_jobs = json.loads(sys.argv[1])
+registry, seconds, starts = discover(), [], []
+jobs = make_jobs(overrides, registry, "runs", steps, range(first, first + num_jobs))
 
 @mushin.sweep
 def experiment(seed):
-    began.append(time.perf_counter())
-    trained.append(bare(composed[seed - first], registry))
-    return {"seconds": trained[-1]}
+    starts.append(time.perf_counter())
+    seconds.append(bare_seconds(jobs[seed - first], registry))
+    return {"seconds": seconds[-1]}
 
-experiment.run(seed=mushin.multirun(list(range(first, first + jobs))))
-whole = time.perf_counter() - began[0]
-print("\\n" + json.dumps({"training": sum(trained), "whole": whole}))
+experiment.run(seed=mushin.multirun(list(range(first, first + num_jobs))))
+whole = time.perf_counter() - starts[0]
+print("\\n" + json.dumps({"training": sum(seconds), "whole": whole}))
 """
 
 
-def peer(name: str, steps: int, first: int, options: argparse.Namespace) -> float:
-    """Seconds of the sweep from its first update to its dataset of results: what a job adds, and what an update costs.
+def peer_seconds(name: str, steps: int, first: int, options: argparse.Namespace) -> float:
+    """Return the seconds of the sweep from its first update to its dataset of results.
 
-    Both are measured on `loop_jobs` jobs of `loop_steps` updates.
+    Extrapolated from the overhead of a job and the time of an update, both measured on `loop_jobs` jobs of
+    `loop_steps` updates.
     """
     arguments = [list(CASES[name].overrides), options.loop_steps, first, options.loop_jobs]
-    took = run(options.peer_python, arguments)
-    an_update = took["training"] / options.loop_jobs / options.loop_steps
-    a_job = (took["whole"] - took["training"]) / options.loop_jobs
-    return float(options.jobs * (a_job + steps * an_update))
+    seconds = run(options.peer_python, arguments)
+    per_update = seconds["training"] / options.loop_jobs / options.loop_steps
+    per_job = (seconds["whole"] - seconds["training"]) / options.loop_jobs
+    return float(options.jobs * (per_job + steps * per_update))
 
 
 def run(python: str, arguments: list[Any]) -> dict[str, float]:
-    """Seconds in the loops and in all. Raises NnexpError, with its last line, where the peer cannot run."""
+    """Return the seconds of the loops and of the whole sweep.
+
+    Raises NnexpError, with the last line of its errors, where mushin-py cannot run.
+    """
     with TemporaryDirectory() as folder:
         command = [python, "-c", SCRIPT, json.dumps(arguments)]
         try:
@@ -61,7 +66,7 @@ def run(python: str, arguments: list[Any]) -> dict[str, float]:
         except OSError as error:
             raise NnexpError(f"--peer-python {python}: {error.strerror}.") from None
     if result.returncode:
-        reason = (result.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        reason = (result.stderr.strip().splitlines() or ["no error message"])[-1]
         raise NnexpError(f"--peer-python {python}: mushin-py did not run: {reason}")
-    answer: dict[str, float] = json.loads(result.stdout.splitlines()[-1])
-    return answer
+    seconds: dict[str, float] = json.loads(result.stdout.splitlines()[-1])
+    return seconds

@@ -1,4 +1,4 @@
-"""One point of part c, in a process of its own so that its peak of memory is its own."""
+"""One point of part c, run as a process (`python -m`), so that its peak memory is measured separately."""
 
 from __future__ import annotations
 
@@ -12,20 +12,25 @@ from nnexp.base import frozen_import
 from nnexp.registry import discover
 
 
-def rate(marks: dict[int, float]) -> float:
-    """Seconds of an update, from the end of the first chunk, which holds what is done once, to the start of the last,
-    which holds the evaluation.
+def seconds_per_update(chunk_times: dict[int, float]) -> float:
+    """Return the seconds per update, without the first chunk (one-time setup) and the last (evaluation).
+
+    Raises ValueError where there is only one chunk.
+
+    Args:
+        chunk_times: the time at the end of each chunk, by step.
     """
-    steps = sorted(marks)
+    steps = sorted(chunk_times)
     first, last = steps[0], steps[-2] if len(steps) > 2 else steps[-1]
     if first == last:
         raise ValueError(f"{last} updates are one chunk: give more --steps.")
-    return (marks[last] - marks[first]) / (last - first)
+    return (chunk_times[last] - chunk_times[first]) / (last - first)
 
 
 def peak_mib() -> float:
-    """The most memory that this process ever had. The system's own count of a process that was started by a large one
-    begins at the size of that one, so Linux is asked for the peak of this address space.
+    """Return the peak resident memory of this process in MiB.
+
+    Reads VmHWM on Linux: `ru_maxrss` of a child process starts at the size of its parent.
     """
     status = Path("/proc/self/status")
     if status.exists():
@@ -35,14 +40,15 @@ def peak_mib() -> float:
 
 
 def main(overrides: list[str], lanes: int, steps: int, seed: int) -> None:
-    """Print microseconds per lane and update, the peak in MiB, weights of one model, and the paths."""
-    with frozen_import("nnexp.commands.bench.ways"):
-        from nnexp.commands.bench.ways import make_jobs, train
+    """Train and print JSON: microseconds per lane and update, peak memory in MiB, weights of one model, paths."""
+    with frozen_import("nnexp.commands.bench.timed_training"):
+        from nnexp.commands.bench.jobs import make_jobs
+        from nnexp.commands.bench.timed_training import train
 
     registry = discover()
     with TemporaryDirectory() as folder:
         trained = train(make_jobs(overrides, registry, folder, steps, range(seed, seed + lanes)), registry)
-    cost = 1e6 * sum(map(rate, trained.marks)) / lanes
+    cost = 1e6 * sum(map(seconds_per_update, trained.chunk_times)) / lanes
     path = ", ".join(sorted(trained.paths))
     print(json.dumps({"us": cost, "mib": peak_mib(), "parameters": trained.parameters, "path": path}))
 

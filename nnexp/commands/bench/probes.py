@@ -1,4 +1,4 @@
-"""Part probes: one run with every probe against the same without, and what it takes to draw."""
+"""Part probes: a run with all probes against the same run without, and the time to draw."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from nnexp.commands.bench.cases import CASES, PICTURE, PROBES
+from nnexp.commands.bench.jobs import sweep_overrides
 from nnexp.commands.bench.report import Measurement
-from nnexp.commands.bench.ways import settings, train
+from nnexp.commands.bench.timed_training import train
 from nnexp.config import compose_jobs
 from nnexp.registry import Registry
 
 
 def probes(name: str, steps: int, options: argparse.Namespace, registry: Registry) -> Iterator[Measurement]:
-    """Pairs of runs that differ in nothing else, each into a folder of its own."""
-    _pair(name, 20, 0, registry)  # warm up: what is imported once
-    pairs = [_pair(name, steps, seed, registry) for seed in range(options.rounds)]
+    """Yield the overhead of all probes, from pairs of runs that differ in nothing else."""
+    _time_pair(name, 20, 0, registry)  # warm up: imports
+    pairs = [_time_pair(name, steps, seed, registry) for seed in range(options.rounds)]
 
     def row(what: str, unit: str, values: list[float], bar: float | None = None) -> Measurement:
         return Measurement(part="probes", case=name, what=what, unit=unit, values=values, bar=bar, better="low")
@@ -30,16 +31,19 @@ def probes(name: str, steps: int, options: argparse.Namespace, registry: Registr
     yield row("pictures", "", [spent["pictures"] for *_, spent in pairs])
 
 
-def _pair(name: str, steps: int, seed: int, registry: Registry) -> tuple[float, float, dict[str, Any]]:
-    """Seconds without probes and with all that there are, and what run.json says of these; in turns first."""
+def _time_pair(name: str, steps: int, seed: int, registry: Registry) -> tuple[float, float, dict[str, Any]]:
+    """Return the seconds of a run without probes and with all of them, and the latter's `probing` record of run.json.
+
+    Which run comes first alternates with the seed.
+    """
     seconds = {}
     spent: dict[str, Any] = {}
     for names in ([], registry.names("probe"))[:: 1 if seed % 2 else -1]:
         with TemporaryDirectory() as folder:
-            overrides = settings(CASES[name].overrides, steps, range(seed, seed + 1))
-            chosen = [f"runs='{folder}'", f"probe=[{','.join(names)}]"]
-            jobs, began = compose_jobs([*overrides, *chosen], registry, multirun=True), time.perf_counter()
+            overrides = sweep_overrides(CASES[name].overrides, steps, range(seed, seed + 1))
+            more = [f"runs='{folder}'", f"probe=[{','.join(names)}]"]
+            jobs, start = compose_jobs([*overrides, *more], registry, multirun=True), time.perf_counter()
             trained = train(jobs, registry)
-            seconds[bool(names)] = time.perf_counter() - began  # the first look is before the first update
+            seconds[bool(names)] = time.perf_counter() - start  # includes the probes before the first update
             spent = trained.probing or spent
     return seconds[False], seconds[True], spent

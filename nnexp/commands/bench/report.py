@@ -1,4 +1,4 @@
-"""Measurements: what they are, as a table, and as a file."""
+"""Measurements of the benchmark, and their output as a table and as CSV."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Measurement:
     """One quantity, measured once in each round.
 
     Args:
-        part: of the benchmark, a letter.
+        part: part of the benchmark.
         case: a dataset with a model, or a command.
-        what: the quantity.
-        unit: of its values; x is a ratio.
+        what: name of the quantity.
+        unit: unit of the values; x for a ratio.
         values: one from each round.
-        at: where on an axis it was measured, such as 64 lanes.
-        bar: what its median must reach, or not exceed.
-        better: on which side of the bar it must lie.
-        path: how our runs were trained, as run.json says.
-        scaled: from how many jobs and updates it was scaled, if it was.
+        at: size at which it was measured, such as 64 lanes.
+        bar: value that the median must reach, or not exceed.
+        better: whether high or low values pass the bar.
+        path: how our runs were trained (solo, stacked, compiled), from run.json.
+        scaled: the jobs and updates that it was scaled up from, "" for none.
     """
 
     part: str
@@ -48,48 +48,55 @@ class Measurement:
 
     @property
     def median(self) -> float:
+        """The median of the values."""
         return statistics.median(self.values)
 
     @property
     def is_passed(self) -> bool | None:
-        """Whether the median passes the bar; None where there is none."""
+        """True where the median passes the bar; None where there is no bar."""
         if self.bar is None:
             return None
         return self.median >= self.bar if self.better == "high" else self.median <= self.bar
 
     @property
     def verdict(self) -> str:
+        """`passed`, `FAILED`, or "" where there is no bar."""
         return {None: "", True: "passed", False: "FAILED"}[self.is_passed]
 
     def cells(self) -> list[str]:
-        """The row of the printed table."""
+        """Return the row of the printed table."""
         sign = ">=" if self.better == "high" else "<="
         bar = "" if self.bar is None else f"{sign} {self.bar:g}"
-        place = "" if self.at is None else str(self.at)
-        return [self.part, self.case, self.what, place, self.unit, spread(self.values), bar, self.verdict, self.path]
+        at = "" if self.at is None else str(self.at)
+        return [self.part, self.case, self.what, at, self.unit, spread(self.values), bar, self.verdict, self.path]
 
 
 HEAD = ["part", "case", "what", "at", "unit", "median (range)", "bar", "", "path"]
 
 
 def spread(values: Sequence[float]) -> str:
-    middle = shown(statistics.median(values))
-    return middle if len(values) == 1 else f"{middle} ({shown(min(values))}-{shown(max(values))})"
+    """Return median and range as text.
+
+    >>> spread([2.0, 9.0, 4.0])
+    '4 (2-9)'
+    """
+    median = format_number(statistics.median(values))
+    return median if len(values) == 1 else f"{median} ({format_number(min(values))}-{format_number(max(values))})"
 
 
-def shown(value: float) -> str:
-    """Three digits, or all there are before the point."""
+def format_number(value: float) -> str:
+    """Return a number with three significant digits, or as a whole number from 100 on."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def table(measurements: Sequence[Measurement]) -> str:
-    """Rows in columns, then one line for each thing that was scaled."""
+    """Return the table as text, followed by a line for each kind of scaling."""
     notes = dict.fromkeys(f"scaled: {m.scaled}" for m in measurements if m.scaled)
     return "\n".join([align([HEAD, *(m.cells() for m in measurements)]), *notes])
 
 
-def facts() -> dict[str, str | int]:
-    """Where it was measured."""
+def machine_facts() -> dict[str, str | int]:
+    """Return time, hardware and software versions of the benchmark."""
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "cpu": _cpu(),
@@ -103,7 +110,7 @@ def facts() -> dict[str, str | int]:
 
 
 def _cpu() -> str:
-    """The processor's name; where the system does not tell, its kind."""
+    """Return the processor's name, or its architecture where the system does not tell."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -113,8 +120,8 @@ def _cpu() -> str:
 
 
 def write_csv(path: Path, measurements: Sequence[Measurement]) -> None:
-    """One row for each measurement, with where it was made."""
-    machine = facts()
+    """Write one row for each measurement, with the machine's facts."""
+    machine = machine_facts()
     rows = []
     for m in measurements:
         values = {"rounds": len(m.values), "median": m.median, "min": min(m.values), "max": max(m.values)}

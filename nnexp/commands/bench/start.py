@@ -1,4 +1,4 @@
-"""Part d: start-up. The first update of the main job against importing Lightning, help against importing Hydra."""
+"""Part d: start-up time. First update of the main job against importing Lightning, help against importing Hydra."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nnexp.commands.bench.environment import one_thread
 from nnexp.commands.bench.report import Measurement
 
 STAMP = "print(time.time(), flush=True); os._exit(0)"
-# Training listens for signals when Lightning is about to make its first step; the command itself did so before.
+# The second call of `listen` comes when Lightning is about to make its first step; the first is the command's own.
 MAIN_JOB = f"""
 import os, runpy, sys, time
 from nnexp.base import StopRequest as Stop
@@ -34,26 +34,29 @@ PAIRS = (
 
 
 def start(rounds: int) -> Iterator[Measurement]:
-    """Seconds from the start of a process to a moment in it, and their ratio to an import."""
+    """Yield the seconds from process start to an event in it, those of an import, and their ratio."""
     for case, moment, code, imported in PAIRS:
-        seconds(code)  # once unmeasured: files are then in memory
+        seconds(code)  # warm up: files are then cached in memory
         pairs = [(seconds(code), seconds(f"{imported}\nimport os, time; {STAMP}")) for _ in range(rounds)]
 
         def row(what: str, unit: str, values: list[float], bar: float | None = None, case: str = case) -> Measurement:
             return Measurement(part="d", case=case, what=what, unit=unit, values=values, bar=bar, better="low")
 
         yield row(f"to {moment}", "s", [ours for ours, _ in pairs])
-        yield row(imported, "s", [theirs for _, theirs in pairs])
-        yield row("ratio", "x", [ours / theirs for ours, theirs in pairs], START)
+        yield row(imported, "s", [reference for _, reference in pairs])
+        yield row("ratio", "x", [ours / reference for ours, reference in pairs], START)
 
 
 def seconds(code: str | None) -> float:
-    """From the start of a Python process to the time that the code prints; of help, to its exit."""
+    """Return the seconds from process start to the time that the code prints; for None, to the exit of `--help`.
+
+    Raises NnexpError where the process fails.
+    """
     words = ["-m", "nnexp", "--help"] if code is None else ["-c", code]
     with TemporaryDirectory() as folder:
-        began = time.time()
+        start_time = time.time()
         result = subprocess.run([sys.executable, *words], cwd=folder, env=one_thread(), capture_output=True, text=True)
-        ended = time.time()
+        end_time = time.time()
     if result.returncode:
         raise NnexpError(f"python {words[0]}: {(result.stderr.strip().splitlines() or [''])[-1]}")
-    return (ended if code is None else float(result.stdout.split()[-1])) - began
+    return (end_time if code is None else float(result.stdout.split()[-1])) - start_time
