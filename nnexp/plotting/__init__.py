@@ -1,4 +1,4 @@
-"""Charts, images and rendering; the only room that imports matplotlib."""
+"""Charts, images and their rendering; the only package that imports matplotlib."""
 
 import lazy_loader
 

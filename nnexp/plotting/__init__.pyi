@@ -1,6 +1,6 @@
 from .charts import COLOURS as COLOURS
 from .charts import MARKERS as MARKERS
-from .charts import MOST_SERIES as MOST_SERIES
+from .charts import MAX_SERIES as MAX_SERIES
 from .charts import bars as bars
 from .charts import dots as dots
 from .charts import label as label

@@ -1,8 +1,8 @@
-"""The style of every picture, in one place, and each kind of chart as one function that draws on axes; see also
-`nnexp.plotting.images`.
+"""Line, dot, bar, histogram and scatter charts on matplotlib axes, and the style that all pictures share.
 
-Colours are those of Okabe and Ito (2008), which all readers can tell apart; each series also has a marker and a kind
-of line of its own. Type is read at half a page. Missing numbers, None, leave gaps.
+Colours are those of Okabe and Ito (2008), which readers with colour blindness can tell apart; each series also has its
+own marker and dash pattern. Font sizes are readable at half a page. None stands for a missing value and leaves a gap.
+See `nnexp.plotting.images` for heat maps and images.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ("-", "--", "-.", ":")
-MOST_SERIES = len(COLOURS)
-MOST_MARKED = 40  # points of a line that has markers
-RULES = {
+MAX_SERIES = len(COLOURS)
+MAX_MARKED = 40  # points; longer lines have no markers
+STYLE = {
     "font.size": 9,
     "figure.titlesize": 10,
     "axes.titlesize": 9,
@@ -45,18 +45,26 @@ RULES = {
 def lines(
     axes: Axes, series: Mapping[str, Sequence[float | None]], xlabel: str, ylabel: str, x: Sequence[float] | None = None
 ) -> None:
-    """A line for each of at most `MOST_SERIES` names, over `x`, or over 0, 1, 2, ...; a legend where there are several.
+    """Draw a line for each series, and a legend where there are several.
 
-    Where a scale is logarithmic, give logarithms and say so in the label: none is then ever lost.
+        lines(figure.subplots(), {"train": numbers["train"], "val": numbers["val"]}, "step", "loss (log10)")
+
+    Pass logarithms and say so in the label instead of setting a logarithmic scale, which drops values of 0.
+
+    Args:
+        axes: axes to draw on.
+        series: values by name, for at most `MAX_SERIES` names.
+        xlabel: label of the x axis, with its unit.
+        ylabel: label of the y axis, with its unit.
+        x: x values that all series share, by default 0, 1, 2, ...
     """
     for number, (name, values) in enumerate(series.items()):
-        at = range(len(values)) if x is None else x
         axes.plot(
-            at,
+            range(len(values)) if x is None else x,
             [math.nan if value is None else value for value in values],
             color=COLOURS[number % len(COLOURS)],
             linestyle=DASHES[number % len(DASHES)],
-            marker=MARKERS[number % len(MARKERS)] if len(values) <= MOST_MARKED else None,
+            marker=MARKERS[number % len(MARKERS)] if len(values) <= MAX_MARKED else None,
             label=name,
         )
     axes.grid(True)
@@ -65,40 +73,55 @@ def lines(
 
 
 def trend(axes: Axes, x: Sequence[float], values: Sequence[float], name: str) -> None:
-    """A grey line without markers over those of `lines`, for what was fitted to one of them."""
+    """Add a dotted grey line to those of `lines`, for a fit to one of them."""
     axes.plot(x, values, color="0.35", linestyle=":", linewidth=2, label=name)
     legend(axes, len(axes.lines))
 
 
 def dots(axes: Axes, names: Sequence[str], series: Mapping[str, Sequence[float | None]], xlabel: str) -> None:
-    """Points in a row for each name, from top to bottom, one for each series; a point and no bar, for scales that have
-    no zero.
+    """Draw a dot plot: a row for each name, from top to bottom, with one point for each series.
+
+        dots(figure.subplots(), ["conv", "head"], {"before": [0.1, 2.0], "after": [0.1, 1.0]}, "gradient norm")
+
+    Dots suit scales without a meaningful zero, such as logarithms; see `bars` for others.
+
+    Args:
+        axes: axes to draw on.
+        names: names of the rows.
+        series: values by series name, one per row.
+        xlabel: label of the x axis, with its unit.
     """
-    for number, (label_of, values) in enumerate(series.items()):
+    for number, (series_name, values) in enumerate(series.items()):
         shift = (number - (len(series) - 1) / 2) * 0.18
-        at = [place + shift for place, value in enumerate(values) if value is not None]
         axes.plot(
             [value for value in values if value is not None],
-            at,
+            [row + shift for row, value in enumerate(values) if value is not None],
             color=COLOURS[number % len(COLOURS)],
             marker=MARKERS[number % len(MARKERS)],
             markersize=6,
             linestyle="none",
-            label=label_of,
+            label=series_name,
         )
     _name_rows(axes, names)
-    axes.locator_params(axis="x", nbins=5)  # with decimals, more would touch in a panel of half a picture
+    axes.locator_params(axis="x", nbins=5)  # more tick labels overlap in a panel of half the width
     label(axes, xlabel, "")
     legend(axes, len(series))
 
 
 def bars(axes: Axes, names: Sequence[str], series: Mapping[str, Sequence[float | None]], xlabel: str) -> None:
-    """Bars from zero in a row for each name, from top to bottom, one beside the other for each series."""
+    """Draw horizontal bars from zero: a row for each name, from top to bottom, with one bar for each series.
+
+    Args:
+        axes: axes to draw on.
+        names: names of the rows.
+        series: values by series name, one per row.
+        xlabel: label of the x axis, with its unit.
+    """
     thickness = 0.8 / len(series)
-    for number, (label_of, values) in enumerate(series.items()):
-        at = [place + (number - (len(series) - 1) / 2) * thickness for place in range(len(values))]
+    for number, (series_name, values) in enumerate(series.items()):
+        rows = [row + (number - (len(series) - 1) / 2) * thickness for row in range(len(values))]
         lengths = [value or 0.0 for value in values]
-        axes.barh(at, lengths, height=thickness, color=COLOURS[number % len(COLOURS)], label=label_of)
+        axes.barh(rows, lengths, height=thickness, color=COLOURS[number % len(COLOURS)], label=series_name)
     _name_rows(axes, names)
     label(axes, xlabel, "")
     legend(axes, len(series))
@@ -118,23 +141,26 @@ def ridges(
     xlabel: str,
     notes: Sequence[str],
 ) -> None:
-    """Histograms in rows, from top to bottom, each over a range of its own, whose ends are written beside it; a line at
-    zero.
+    """Draw histograms in rows, from top to bottom, each over its own range, with a line at zero.
 
     Args:
-        edges: of the buckets, one more than there are counts.
-        notes: what to say of each at its right.
+        axes: axes to draw on.
+        names: names of the rows.
+        edges: bucket edges of each histogram, one more than its counts; the outer two are written beside it.
+        counts: bucket counts of each histogram.
+        xlabel: label of the x axis.
+        notes: text at the right of each histogram, or "".
     """
-    for row, (own, heights) in enumerate(zip(edges, counts, strict=True)):
-        low, span, most = own[0], own[-1] - own[0], max(heights) or 1
-        places = [(edge - low) / span for edge in own]
-        axes.stairs(
-            [row + 0.4 - 0.8 * n / most for n in heights], places, baseline=row + 0.4, fill=True, color=COLOURS[0]
-        )
-        if low <= 0 <= own[-1]:
+    for row, (bucket_edges, heights) in enumerate(zip(edges, counts, strict=True)):
+        low, high, highest = bucket_edges[0], bucket_edges[-1], max(heights) or 1
+        span = high - low
+        scaled_edges = [(edge - low) / span for edge in bucket_edges]
+        tops = [row + 0.4 - 0.8 * n / highest for n in heights]
+        axes.stairs(tops, scaled_edges, baseline=row + 0.4, fill=True, color=COLOURS[0])
+        if low <= 0 <= high:
             axes.plot([-low / span] * 2, [row - 0.42, row + 0.4], color=COLOURS[1], linewidth=1)
-        for place, text, side in ((-0.015, f"{low:.3g}", "right"), (1.015, f"{own[-1]:.3g}", "left")):
-            axes.text(place, row + 0.4, text, fontsize=8, ha=side, va="bottom")
+        for x, text, side in ((-0.015, f"{low:.3g}", "right"), (1.015, f"{high:.3g}", "left")):
+            axes.text(x, row + 0.4, text, fontsize=8, ha=side, va="bottom")
         axes.text(1.2, row + 0.4, notes[row], fontsize=8, va="bottom")
     axes.set_yticks([row + 0.2 for row in range(len(names))], [shortened(name) for name in names])
     axes.tick_params(left=False)
@@ -145,12 +171,20 @@ def ridges(
 
 
 def points(axes: Axes, x: Sequence[float], y: Sequence[float], classes: Sequence[int], names: Sequence[str]) -> None:
-    """A point for each row, with the colour and marker of its class; a legend of classes."""
+    """Draw a scatter plot with a colour and marker for each class, and a legend.
+
+    Args:
+        axes: axes to draw on.
+        x: x coordinates.
+        y: y coordinates.
+        classes: class of each point, as an index into `names`.
+        names: names of the classes.
+    """
     for number, name in enumerate(names):
-        own = [place for place, each in enumerate(classes) if each == number]
+        members = [index for index, each in enumerate(classes) if each == number]
         axes.plot(
-            [x[place] for place in own],
-            [y[place] for place in own],
+            [x[index] for index in members],
+            [y[index] for index in members],
             color=COLOURS[number % len(COLOURS)],
             marker=MARKERS[number % len(MARKERS)],
             markeredgecolor="white",
@@ -161,24 +195,25 @@ def points(axes: Axes, x: Sequence[float], y: Sequence[float], classes: Sequence
     legend(axes, len(names))
 
 
-def widen(axes: Axes, least: float) -> None:
-    """Have the horizontal axis span so much at least, about its middle."""
+def widen(axes: Axes, min_span: float) -> None:
+    """Widen the x axis about its middle until it spans `min_span`, so that noise does not fill the chart."""
     low, high = axes.get_xlim()
-    margin = max(0.0, least - (high - low)) / 2
+    margin = max(0.0, min_span - (high - low)) / 2
     axes.set_xlim(low - margin, high + margin)
 
 
 def label(axes: Axes, xlabel: str, ylabel: str) -> None:
+    """Set the labels of both axes."""
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
 
 
 def legend(axes: Axes, num_series: int) -> None:
-    """Above the axes, where it covers nothing; none for a single series."""
+    """Draw a legend above the axes, where it covers no data; none for a single series."""
     if num_series > 1:
         axes.legend(ncols=min(num_series, 3), loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2)
 
 
 def shortened(name: str, length: int = 24) -> str:
-    """A name that fits beside an axis."""
+    """Return a name of at most `length` characters, with its beginning cut off where it is longer."""
     return name if len(name) <= length else f"...{name[3 - length :]}"

@@ -1,7 +1,7 @@
-"""Pictures made of colours, in the style of `nnexp.plotting.charts`: matrices, images side by side, planes of classes.
+"""Heat maps, image mosaics and class regions on matplotlib axes, in the style of `nnexp.plotting.charts`.
 
-Numbers of one sign go from dark to bright, numbers around zero to one of two colours; both can be told apart by all
-readers, and in print.
+Colour maps are readable with colour blindness and in print: a sequential one from dark to bright, and a diverging one
+with white at zero.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SEQUENTIAL, DIVERGING = "cividis", "PuOr"
-GAPS, FINE = "0.8", 24  # what stands between the images of a mosaic, and the pixels that an image has at least
-PALE = 0.6  # strength of a background
+GAP_COLOUR = "0.8"  # between the images of a mosaic
+MIN_TILE = 24  # pixels of an image in a mosaic; smaller images are magnified
+BACKGROUND_STRENGTH = 0.6  # of class colours, so that points of the same colour stand out
 
 
 def heatmap(
@@ -31,14 +32,26 @@ def heatmap(
     limits: tuple[float, float] | None = None,
     extent: tuple[float, float, float, float] | None = None,
 ) -> Any:
-    """Rows from top to bottom as colours, with a bar labelled `colours`; diverging has its middle at zero.
+    """Draw a matrix as colours, with rows from top to bottom, and a colour bar.
+
+        heatmap(figure.subplots(), numbers["gradient"], "position", "layer", "log10 of the norm")
 
     Args:
-        limits: of the colours; the data's own where none are given.
-        extent: left, right, bottom, top of the matrix on the axes.
+        axes: axes to draw on.
+        matrix: rows of values; None is left blank.
+        xlabel: label of the x axis.
+        ylabel: label of the y axis.
+        colours: label of the colour bar; "" draws no bar.
+        is_diverging: whether to use the diverging colour map, centred at zero.
+        limits: lowest and highest value of the colour map, by default those of the matrix.
+        extent: left, right, bottom and top of the matrix on the axes, with the first row at the bottom; by default rows
+            and columns are counted.
+
+    Returns:
+        The matplotlib image.
     """
     values = [[math.nan if value is None else value for value in row] for row in matrix]
-    low, high = limits or limits_of([values], is_diverging=is_diverging)
+    low, high = limits or value_range([values], is_diverging=is_diverging)
     image = axes.imshow(
         values,
         cmap=DIVERGING if is_diverging else SEQUENTIAL,
@@ -48,7 +61,8 @@ def heatmap(
         aspect="auto",
         origin="upper" if extent is None else "lower",
     )
-    whole_ticks(axes, extent is None)
+    if extent is None:
+        axes.locator_params(axis="both", integer=True)
     label(axes, xlabel, ylabel)
     if colours:
         colour_bar(axes.figure, image, colours, axes)
@@ -65,23 +79,33 @@ def mosaic(
     column_names: Sequence[str] = (),
     is_square: bool = True,
 ) -> Any:
-    """Rows of images of one size, all in the same colours, as one image: many axes would take long to draw.
+    """Draw rows of images of one size side by side, in one colour map.
+
+    All are drawn as a single image, because matplotlib draws many axes slowly.
 
     Args:
-        limits: of the colours; the data's own where none are given.
-        is_square: pixels are as wide as high; else the images fill the axes.
+        axes: axes to draw on.
+        images: rows of images, each a matrix (height, width); rows may be of different lengths.
+        is_diverging: whether to use the diverging colour map, centred at zero.
+        limits: lowest and highest value of the colour map, by default those of all images.
+        row_names: names of the rows of images.
+        column_names: names of the columns of images.
+        is_square: whether pixels are as wide as high; otherwise the images fill the axes.
+
+    Returns:
+        The matplotlib image.
     """
     height, width = len(images[0][0]), len(images[0][0][0])
-    # Small ones are magnified, so that what is between them is narrow beside them.
+    # Small images are magnified, so that the gaps are narrow beside them.
     sides = [max(height, width)] * 2 if is_square else [height, width]
-    magnified = max(1, FINE // sides[0]), max(1, FINE // sides[1])
-    tile = height * magnified[0], width * magnified[1]
+    scale = max(1, MIN_TILE // sides[0]), max(1, MIN_TILE // sides[1])
+    tile = height * scale[0], width * scale[1]
     gaps = 1 + tile[0] // 32, 1 + tile[1] // 32
-    whole = _side_by_side(images, tile, magnified, gaps)
-    low, high = limits or limits_of([whole], is_diverging=is_diverging)
+    canvas = _side_by_side(images, tile, scale, gaps)
+    low, high = limits or value_range([canvas], is_diverging=is_diverging)
     colours = DIVERGING if is_diverging else SEQUENTIAL
-    image = axes.imshow(whole, cmap=colours, vmin=low, vmax=high, aspect="equal" if is_square else "auto")
-    axes.set_facecolor(GAPS)
+    image = axes.imshow(canvas, cmap=colours, vmin=low, vmax=high, aspect="equal" if is_square else "auto")
+    axes.set_facecolor(GAP_COLOUR)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     _name_tiles(axes.set_yticks, row_names, tile[0], gaps[0])
@@ -92,23 +116,23 @@ def mosaic(
 def _side_by_side(
     images: Sequence[Sequence[Sequence[Sequence[float | None]]]],
     tile: tuple[int, int],
-    magnified: tuple[int, int],
+    scale: tuple[int, int],
     gaps: tuple[int, int],
 ) -> list[list[float]]:
-    """One matrix, with missing numbers between the images, and in place of those that are not there."""
+    """Return one matrix with all images, and NaN between them and where an image is missing."""
     num_columns = max(map(len, images))
     width = num_columns * (tile[1] + gaps[1]) - gaps[1]
-    whole: list[list[float]] = []
+    canvas: list[list[float]] = []
     for number, row in enumerate(images):
         if number:
-            whole += [[math.nan] * width] * gaps[0]
-        for place in range(len(row[0])):
+            canvas += [[math.nan] * width] * gaps[0]
+        for pixel_row in range(len(row[0])):
             line: list[float] = []
             for image in row:
-                numbers = (math.nan if value is None else value for value in image[place])
-                line += [value for value in numbers for _ in range(magnified[1])] + [math.nan] * gaps[1]
-            whole += [(line + [math.nan] * width)[:width]] * magnified[0]
-    return whole
+                numbers = (math.nan if value is None else value for value in image[pixel_row])
+                line += [value for value in numbers for _ in range(scale[1])] + [math.nan] * gaps[1]
+            canvas += [(line + [math.nan] * width)[:width]] * scale[0]
+    return canvas
 
 
 def _name_tiles(set_ticks: Any, names: Sequence[str], size: int, gap: int) -> None:
@@ -116,18 +140,35 @@ def _name_tiles(set_ticks: Any, names: Sequence[str], size: int, gap: int) -> No
 
 
 def colour_bar(figure: Any, image: Any, colours: str, axes: Any, *, is_below: bool = False) -> None:
-    """A bar that says what the colours of an image mean; below, where pictures are wide and low."""
-    place = {"location": "bottom", "aspect": 40, "shrink": 0.6} if is_below else {"location": "right"}
-    figure.colorbar(image, ax=axes, label=colours, **place)
+    """Add a colour bar for an image.
+
+    Args:
+        figure: the figure.
+        image: the result of `heatmap` or `mosaic`.
+        colours: label of the bar.
+        axes: the axes that the bar shares its space with.
+        is_below: whether the bar lies below the axes, for wide and low figures.
+    """
+    position = {"location": "bottom", "aspect": 40, "shrink": 0.6} if is_below else {"location": "right"}
+    figure.colorbar(image, ax=axes, label=colours, **position)
 
 
 def probability(
     axes: Axes, matrix: Sequence[Sequence[float | None]], extent: tuple[float, float, float, float], colours: str
 ) -> None:
-    """From the colour of the first class over white, at a half, to that of the second, with a line at a half."""
+    """Draw the probability of the second of two classes over a plane, with a line at 0.5.
+
+    Colours go from that of the first class at 0, over white at 0.5, to that of the second at 1.
+
+    Args:
+        axes: axes to draw on.
+        matrix: probabilities, with the first row at the bottom.
+        extent: left, right, bottom and top of the plane.
+        colours: label of the colour bar.
+    """
     from matplotlib.colors import LinearSegmentedColormap
 
-    ends = ("#{:02X}{:02X}{:02X}".format(*_mixed(colour)) for colour in COLOURS[:2])
+    ends = ("#{:02X}{:02X}{:02X}".format(*_blend_with_white(colour)) for colour in COLOURS[:2])
     ramp = LinearSegmentedColormap.from_list("two classes", [next(ends), "#FFFFFF", next(ends)])
     values = [[math.nan if value is None else value for value in row] for row in matrix]
     options: dict[str, Any] = {"cmap": ramp, "vmin": 0, "vmax": 1, "aspect": "auto", "origin": "lower"}
@@ -142,10 +183,17 @@ def regions(
     certainty: Sequence[Sequence[float | None]],
     extent: tuple[float, float, float, float],
 ) -> None:
-    """The colour of a class at each place, the paler the less certain (from 0 to 1), with lines between classes."""
+    """Draw the predicted class over a plane: its colour, paler where less certain, and lines between classes.
+
+    Args:
+        axes: axes to draw on.
+        classes: class at each point, with the first row at the bottom; None is left white.
+        certainty: strength of the colour at each point, from 0 to 1.
+        extent: left, right, bottom and top of the plane.
+    """
     image = [
-        [_mixed(COLOURS[(c or 0) % len(COLOURS)], s or 0.0) for c, s in zip(row, sure, strict=True)]
-        for row, sure in zip(classes, certainty, strict=True)
+        [_blend_with_white(COLOURS[(c or 0) % len(COLOURS)], s or 0.0) for c, s in zip(row, strengths, strict=True)]
+        for row, strengths in zip(classes, certainty, strict=True)
     ]
     axes.imshow(image, extent=extent, aspect="auto", origin="lower")
     for each in sorted({c for row in classes for c in row if c is not None}):
@@ -155,30 +203,36 @@ def regions(
 def level_line(
     axes: Axes, matrix: Sequence[Sequence[float | None]], level: float, extent: tuple[float, float, float, float]
 ) -> None:
-    """The line along which a matrix has a value, if there is one."""
-    known = [value for row in matrix for value in row if value is not None]
-    if known and min(known) < level < max(known):
+    """Draw the contour line of a matrix at a level, if the level is reached.
+
+    Args:
+        axes: axes to draw on.
+        matrix: values, with the first row at the bottom; None is missing.
+        level: value along the line.
+        extent: left, right, bottom and top of the matrix on the axes.
+    """
+    present = [value for row in matrix for value in row if value is not None]
+    if present and min(present) < level < max(present):
         values = [[math.nan if value is None else value for value in row] for row in matrix]
         axes.contour(values, levels=[level], extent=extent, origin="lower", colors="0.15", linewidths=1.2)
 
 
-def _mixed(colour: str, strength: float = 1.0) -> tuple[int, ...]:
-    """Red, green and blue of a pale colour, on which points of the same colour can be seen; white at strength 0."""
+def _blend_with_white(colour: str, strength: float = 1.0) -> tuple[int, ...]:
+    """Return red, green and blue of a background colour; white at strength 0."""
     parts = int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
-    return tuple(round(255 - PALE * strength * (255 - part)) for part in parts)
+    return tuple(round(255 - BACKGROUND_STRENGTH * strength * (255 - part)) for part in parts)
 
 
-def limits_of(images: Sequence[Any], *, is_diverging: bool = False) -> tuple[float, float]:
-    """The lowest and highest number of some images; around zero, and never both the same."""
+def value_range(images: Sequence[Any], *, is_diverging: bool = False) -> tuple[float, float]:
+    """Return the lowest and highest finite number of some images, never equal to each other.
+
+    Args:
+        images: matrices; None is missing.
+        is_diverging: whether to return a range that is symmetric about zero.
+    """
     numbers = [v for image in images for row in image for v in row if v is not None and math.isfinite(v)] or [0.0]
     low, high = min(numbers), max(numbers)
     if is_diverging:
         high = max(abs(low), abs(high)) or 1.0
         return -high, high
     return (low, high) if high > low else (low, low + (abs(low) or 1.0))
-
-
-def whole_ticks(axes: Axes, is_whole: bool = True) -> None:
-    """Ticks at whole numbers alone, where an axis counts positions."""
-    if is_whole:
-        axes.locator_params(axis="both", integer=True)

@@ -1,4 +1,4 @@
-"""Pictures made: the one place where the plotting library is imported, and only when something is drawn."""
+"""Rendering of pictures to PNG and SVG; matplotlib is imported only when something is drawn."""
 
 from __future__ import annotations
 
@@ -8,29 +8,35 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from nnexp.plotting.charts import RULES
+from nnexp.plotting.charts import STYLE
 from nnexp.registry import Picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DPI = 150  # of PNG
-TITLE = 0.2  # inches that the second line of a title takes
+SUBTITLE_HEIGHT = 0.2  # inches
 FORMATS: dict[str, dict[str, Any]] = {
     "png": {"dpi": DPI, "metadata": {"Software": None}},
     "svg": {"metadata": {"Date": None}},
 }
 
 
-def render(picture: Picture, numbers: dict[str, Any], whose: str) -> dict[str, bytes]:
-    """A picture in each format, the same bytes for the same numbers; nothing global is changed.
+def render(picture: Picture, numbers: dict[str, Any], subtitle: str) -> dict[str, bytes]:
+    """Render a picture in each format.
+
+    The same numbers give the same bytes, under any user settings. No global state of matplotlib is changed.
 
     Args:
-        numbers: the picture's own, as they are written.
-        whose: the model, data and step, below the title.
+        picture: what to draw.
+        numbers: its numbers as plain values, as they are written to JSON.
+        subtitle: second line of the title: model, dataset and step.
+
+    Returns:
+        File contents by format, "png" and "svg".
     """
     result = {}
-    with figure_of(picture, numbers, whose) as figure:
+    with figure_of(picture, numbers, subtitle) as figure:
         for name, options in FORMATS.items():
             content = io.BytesIO()
             figure.savefig(content, format=name, **options)
@@ -40,7 +46,7 @@ def render(picture: Picture, numbers: dict[str, Any], whose: str) -> dict[str, b
 
 
 def _fix_layout(figure: Figure) -> None:
-    """As the first format has made it, for all; rounded, since its last digits differ from time to time."""
+    """Keep the layout of the first format for the others, rounded: its last digits differ between calls."""
     if figure.get_layout_engine() is not None:
         figure.set_layout_engine("none")
         for axes in figure.axes:
@@ -49,23 +55,29 @@ def _fix_layout(figure: Figure) -> None:
 
 
 @contextmanager
-def figure_of(picture: Picture, numbers: dict[str, Any], whose: str) -> Iterator[Figure]:
-    """The picture as a figure of the library, to be written within the block, where our style holds."""
+def figure_of(picture: Picture, numbers: dict[str, Any], subtitle: str) -> Iterator[Figure]:
+    """Yield the picture as a matplotlib figure, to be saved within the block, where the style is active.
+
+    Args:
+        picture: what to draw.
+        numbers: its numbers as plain values.
+        subtitle: second line of the title.
+    """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context(_rules()):
+    with rc_context(_rc_params()):
         width, height = picture.size
-        figure = Figure(figsize=(width, height + TITLE), layout="constrained")
+        figure = Figure(figsize=(width, height + SUBTITLE_HEIGHT), layout="constrained")
         picture.draw(figure, numbers)
-        figure.suptitle(f"{picture.title}\n{whose}")
+        figure.suptitle(f"{picture.title}\n{subtitle}")
         yield figure
 
 
 @cache
-def _rules() -> Any:
-    """The library's own defaults, whatever a user's settings are, and our style."""
+def _rc_params() -> Any:
+    """Return matplotlib's defaults with the style; the user's settings are ignored."""
     from matplotlib import rcParamsDefault
 
-    left_alone = ("backend", "date.epoch", "timezone")
-    return {name: value for name, value in rcParamsDefault.items() if not name.startswith(left_alone)} | RULES
+    excluded = ("backend", "date.epoch", "timezone")
+    return {name: value for name, value in rcParamsDefault.items() if not name.startswith(excluded)} | STYLE

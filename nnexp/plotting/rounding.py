@@ -1,4 +1,4 @@
-"""Numbers behind a picture, rounded to what can be seen in it."""
+"""Rounding of the numbers behind a picture, which are stored as JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from torch import Tensor
 
 
 def rounded(numbers: Tensor, digits: int = 4) -> Tensor:
-    """In 64 bits on the CPU, to a few digits of the largest: nobody sees more, and files stay small."""
+    """Return a tensor in float64 on the CPU, rounded to `digits` digits of its largest number.
+
+    More precision is not visible in a picture, and files stay small.
+    """
     values = numbers.detach().cpu().double()
     largest = float(values.nan_to_num(0, 0, 0).abs().max()) if values.numel() else 0.0
     decimals = digits - math.ceil(math.log10(largest)) if largest else 0

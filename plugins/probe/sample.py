@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from nnexp import Observation, Picture, Probe, Range, probe
-from nnexp.plotting import MOST_SERIES, bars
+from nnexp.plotting import MAX_SERIES, bars
 from nnexp.probing import View, characters_of, continue_text, next_token_probabilities
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Sample(Probe):
         return Observation(pictures={"next": self._picture(view, vocab, tokens)}, texts={"drawn": "\n\n".join(parts)})
 
     def _picture(self, view: View, vocab: str, tokens: list[int]) -> Picture:
-        shown = self.temperatures[:MOST_SERIES]
+        shown = self.temperatures[:MAX_SERIES]
         window = view.rows("val", 1)[0].new_tensor([tokens[-view.data.max_length :]] * len(shown))
         chances = next_token_probabilities(view.module, view.data, window, shown)
         at_one = next_token_probabilities(view.module, view.data, window[:1], [1.0])[0]

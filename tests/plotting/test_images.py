@@ -7,7 +7,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from nnexp.plotting.images import FINE, level_line, mosaic, regions
+from nnexp.plotting.images import MIN_TILE, level_line, mosaic, regions
 from nnexp.plotting.rounding import rounded
 from nnexp.registry.observation import to_plain
 
@@ -15,7 +15,7 @@ from nnexp.registry.observation import to_plain
 def test_a_mosaic_has_each_pixel_of_each_image_at_its_place_and_gaps_between():
     images: list[Any] = [[[[1.0, 2.0], [3.0, None]], [[5.0, 6.0], [7.0, 8.0]]], [[[9.0, 10.0], [11.0, 12.0]]]]
     shown = mosaic(Figure().subplots(), images).get_array().filled(math.nan)
-    side, half = FINE, FINE // 2  # of an image that is magnified, of one of its pixels
+    side, half = MIN_TILE, MIN_TILE // 2  # of an image that is magnified, of one of its pixels
     assert shown.shape == (2 * side + 1, 2 * side + 1)
     places = (0, half, side + 1, side + 1 + half)
     corners = torch.tensor([[shown[row, column] for column in places] for row in places])
