@@ -80,7 +80,7 @@ def view_of(make_lane: Callable[..., Lane], registry: Registry) -> Callable[...,
         datasets = DatasetCache()
         lane = make_lane(*overrides, plugins=plugins, datasets=datasets)
         lane.advance(step)
-        own = ProbeLanes(lambda job: Lane(job, plugins, torch.device("cpu"), lambda: False, datasets)).look_at(lane)
+        own = ProbeLanes(lambda job: Lane(job, plugins, torch.device("cpu"), lambda: False, datasets)).copy_from(lane)
         return View(own.fresh(), seeded_generator(0, "probe"), own.exact)
 
     return look

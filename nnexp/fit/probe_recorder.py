@@ -55,7 +55,7 @@ class ProbeRecorder:
         Args:
             events: where what they see is shown as well.
         """
-        sights = self.probing.look(lane, is_end=is_end)
+        sights = self.probing.observe(lane, is_end=is_end)
         return [text for sight in sights if (text := self._keep(sight, events))]
 
     def _keep(self, sight: ProbeResult, events: EventFile | None) -> str:

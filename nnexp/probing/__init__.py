@@ -1,4 +1,4 @@
-"""What a probe is given, and what probes share: receptive fields, states over time, hooks, operations."""
+"""Probes: scheduling, the view that they observe, and tools for them: hooks, receptive fields, states, operations."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Looking inside a model, whatever it is: what its layers gave, and gradients of what it was given."""
+"""Forward hooks that record the calls of a model's layers, and inputs that a gradient can be taken of."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from nnexp.data import DataSpec
 class Call:
     """One call of a layer in a forward pass.
 
-    Args:
-        name: the layer's path in the model; "" is the model itself.
+    Attributes:
+        name: path of the layer in the model, as in `named_modules`; "" is the model itself.
         module: the layer.
-        inputs: the tensors that it was given by position.
-        output: what it gave, the first tensor of it: of torch's recurrent layers the states (B, T, H).
+        inputs: positional arguments of the call.
+        output: the returned tensor, or the first of a returned tuple: torch's recurrent layers return their states
+            (B, T, H) there.
     """
 
     name: str
@@ -32,11 +33,17 @@ class Call:
 
 
 @contextmanager
-def watching(module: nn.Module) -> Iterator[list[Call]]:
-    """A list of the calls that the layers of a model get in the block, in the order in which they return."""
+def record_calls(module: nn.Module) -> Iterator[list[Call]]:
+    """Record the calls of all layers of a model within the block, in the order in which they return.
+
+        with record_calls(view.module) as calls:
+            view.module(x)
+
+    Calls that return no tensor are left out. The hooks are removed at the end of the block.
+    """
     calls: list[Call] = []
 
-    def note(name: str) -> Callable[..., None]:
+    def recorder(name: str) -> Callable[..., None]:
         def hook(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
             first = output[0] if isinstance(output, tuple) and output else output
             if isinstance(first, Tensor):
@@ -44,7 +51,7 @@ def watching(module: nn.Module) -> Iterator[list[Call]]:
 
         return hook
 
-    handles = [layer.register_forward_hook(note(name)) for name, layer in module.named_modules()]
+    handles = [layer.register_forward_hook(recorder(name)) for name, layer in module.named_modules()]
     try:
         yield calls
     finally:
@@ -52,16 +59,20 @@ def watching(module: nn.Module) -> Iterator[list[Call]]:
             handle.remove()
 
 
-def calls_of(module: nn.Module, x: Tensor, *lengths: Tensor) -> list[Call]:
-    """The calls of one forward pass."""
-    with watching(module) as calls:
+def forward_calls(module: nn.Module, x: Tensor, *lengths: Tensor) -> list[Call]:
+    """Run one forward pass and return the calls of all layers, in the order in which they return.
+
+    shapes = {call.name: call.output.shape for call in forward_calls(view.module, *inputs)}
+    """
+    with record_calls(module) as calls:
         module(x, *lengths)
     return calls
 
 
-def differentiable(x: Tensor, data: DataSpec) -> Tensor:
-    """The same input, of which a gradient can be asked: tokens (B, T) as the one-hot rows (B, T, vocab) that
-    `nnexp.data.views.as_sequence` takes in their place.
+def differentiable_input(x: Tensor, data: DataSpec) -> Tensor:
+    """Return a copy of an input that requires a gradient.
+
+    Tokens (B, T) become one-hot rows (B, T, vocab), which `nnexp.data.as_sequence` accepts in place of tokens.
     """
     if data.kind == "tokens" and not x.is_floating_point():
         x = one_hot(x.long(), data.vocab).to(torch.get_default_dtype())
@@ -69,25 +80,28 @@ def differentiable(x: Tensor, data: DataSpec) -> Tensor:
 
 
 @torch.no_grad()
-def takes_one_hot(module: nn.Module, data: DataSpec, x: Tensor, *lengths: Tensor) -> bool:
-    """Whether a model gives for one-hot rows what it gives for their tokens; one that looks them up cannot."""
+def accepts_one_hot(module: nn.Module, data: DataSpec, x: Tensor, *lengths: Tensor) -> bool:
+    """Return whether a model computes the same from one-hot rows as from tokens; one with an embedding cannot."""
     row, rest = x[:1], [each[:1] for each in lengths]
     expected = module(row, *rest)
     try:
-        output = module(differentiable(row, data), *rest)
+        output = module(differentiable_input(row, data), *rest)
     except (IndexError, RuntimeError, TypeError, ValueError):
         return False
     return output.shape == expected.shape and torch.allclose(output, expected)
 
 
 @contextmanager
-def embedding(module: nn.Module, x: Tensor) -> Iterator[list[Tensor]]:
-    """What embeddings give for tokens x in the block, cut off from the weights so that a gradient can be asked."""
+def detached_embeddings(module: nn.Module, x: Tensor) -> Iterator[list[Tensor]]:
+    """Collect the embeddings (B, T, E) of tokens x within the block, as leaves that a gradient can be taken of.
+
+    The leaves replace the outputs of `nn.Embedding` layers, so no gradient reaches the embedding weights.
+    """
     leaves: list[Tensor] = []
 
     def hook(layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
         if inputs[0].shape != x.shape:
-            return output  # of positions
+            return output  # an embedding of positions
         leaves.append(output.detach().requires_grad_())
         return leaves[-1]
 

@@ -1,12 +1,11 @@
-"""What each layer of a model sees of its input, measured: a position is changed, and what moves is looked at.
+"""Receptive fields of the layers of any model, measured by changing input positions and comparing outputs.
 
-Nothing is asked of a model. Where positions lie in what a layer gives is known of torch's own layers; of any other it
-is measured too: along the axes that tell most of where it looks. Changes are large and of both signs, so that a maximum
-lets them win, and made to random inputs. More than 256 pixels are changed by whole rows and columns; of an axis longer
-than that, blocks outside its middle are changed as one, and a field that ends in a block is taken for as small as it
-may be.
+The position axes of an output are known for torch's layers; for others they are the axes along which the measured
+fields are smallest. Changes are made to random inputs, and are large and of both signs, so that they win a maximum.
+Where an input has more than 256 pixels, whole rows and columns are changed; along an axis longer than that, positions
+outside its middle are changed in blocks, and a field that ends within a block is reported as the smallest that fits.
 
-Shapes: B rows, G changes, P output positions.
+Shapes: B rows, G changes, P output positions, A axes of the input.
 """
 
 from __future__ import annotations
@@ -14,123 +13,147 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import combinations, pairwise
-from typing import Any
+from itertools import combinations
 
 import torch
 from torch import Tensor, nn
 
-from nnexp.probing.hooks import Call, calls_of
+from nnexp.probing.hooks import Call, forward_calls
+from nnexp.probing.input_changes import MAX_SINGLE, change_masks, changed_inputs
 from nnexp.probing.view import View
 
-AMOUNT = 50.0
-SAME = 1e-12  # of a layer's largest number: less is rounding
-MOST, WINDOW = 256, 128  # positions that are changed one by one
-MOST_OUTPUTS = 32  # along each axis of a map
-NUM_INPUTS, ROW_NUMBERS = 2, 1 << 17
+TOLERANCE = 1e-12  # relative to a layer's largest number; smaller differences are rounding
+MAX_OUTPUTS = 32  # output positions along each axis of a map
+MAX_BATCH_NUMBERS = 1 << 17
 
 
 @dataclass
-class Layer:
-    """What is known of one layer.
+class LayerField:
+    """Measured receptive fields of one layer.
 
-    Args:
-        axes: of its output, rows first, along which positions lie; none for the output of a whole row.
-        moved: (G, P) whether a change moved an output position.
-        places: (P, number of axes) of these positions, in the output.
-        size: of the output along its axes.
-        fields: (axes of the input, P) sizes of what moves each of them.
-        centre: of the P: the one with the largest field, of several the one nearest to the middle.
+    Attributes:
+        axes: position axes of the output, whose axis 0 is the batch; empty for an output without positions.
+        moved: (G, P), whether a change moved an output position.
+        positions: (P, number of axes), indices of the output positions.
+        size: length of the output along each of `axes`.
+        fields: (A, P), size of the field of each output position.
+        centre: index, of the P, of the position with the largest field; of several the one nearest to the middle.
     """
 
     axes: tuple[int, ...]
     moved: Tensor
-    places: Tensor
+    positions: Tensor
     size: tuple[int, ...]
     fields: Tensor = field(default_factory=lambda: torch.empty(0))
     centre: int = 0
 
     @property
-    def place(self) -> list[int]:
-        """Where in the output the centre is."""
-        return [int(index) for index in self.places[self.centre]] if self.axes else []
+    def centre_position(self) -> list[int]:
+        """Return the indices of the centre along `axes`; empty for an output without positions."""
+        return [int(index) for index in self.positions[self.centre]] if self.axes else []
 
     def at_centre(self, output: Tensor) -> Tensor | None:
-        """(B, numbers): those at the centre, of an output with rows first; None where it has another size."""
+        """Return the values (B, channels) at the centre.
+
+        Args:
+            output: output of the layer, batch first.
+
+        Returns:
+            None where the output has another size than the measured one.
+        """
         if output.ndim <= max(self.axes, default=0) or tuple(output.shape[axis] for axis in self.axes) != self.size:
             return None
-        for axis, index in sorted(zip(self.axes, self.place, strict=True), reverse=True):
+        for axis, index in sorted(zip(self.axes, self.centre_position, strict=True), reverse=True):
             output = output.select(axis, index)
         return output.flatten(1)
 
 
-class Measured:
-    """The measured field of every layer that has positions, and of the output."""
+class MeasuredFields:
+    """Receptive fields of all layers whose outputs have positions, and of the model's output.
+
+        with view.exact() as exact:
+            fields = MeasuredFields(exact)
+        sizes = {name: layer.fields.amax(1).tolist() for name, layer in fields.layers.items()}
+
+    Args:
+        view: the model to measure, in float64 so that small effects are seen.
+
+    Attributes:
+        grid: lengths of the A axes of the input along which positions lie.
+        layers: the measured fields by layer name, in order of execution.
+    """
 
     def __init__(self, view: View) -> None:
         self.view, self.data = view, view.data
         self.grid = self.data.shape[1:] if self.data.kind == "image" else self.data.shape[:1]
-        self.masks, self.first, self.last = _changes(self.grid)
-        self.sizes = {tuple(self.grid)}  # along the positions of the layers so far
-        self.layers: dict[str, Layer] = {}
+        self.masks, self.first, self.last = change_masks(self.grid)
+        self.sizes = {tuple(self.grid)}  # along the position axes of the layers so far
+        self.layers: dict[str, LayerField] = {}
         with torch.no_grad():
-            for rows, which in self._rows():
-                for name, (call, output) in measure_outputs(calls_of(view.module, rows), len(rows)).items():
-                    self._note(name, call.module, output, which)
+            for rows, batch in self._changed_rows():
+                for name, (call, output) in positional_outputs(forward_calls(view.module, rows), len(rows)).items():
+                    self._add(name, call.module, output, batch)
         for layer in self.layers.values():
             layer.fields = self._fields(layer.moved)
             score = layer.fields.prod(0)
             middle = (torch.tensor(layer.size) - 1) / 2
-            away = (layer.places - middle).square().sum(1).masked_fill(score < score.max(), math.inf)
-            layer.centre = int(away.argmin())
+            distance = (layer.positions - middle).square().sum(1).masked_fill(score < score.max(), math.inf)
+            layer.centre = int(distance.argmin())
 
-    def seen(self, name: str) -> Tensor:
-        """(*grid): whether a change there moves the centre of a layer."""
+    def field_mask(self, name: str) -> Tensor:
+        """Return the field of a layer's centre as a mask (*grid): True where a change of the input moves it."""
         layer = self.layers[name]
         moved = layer.moved[:, layer.centre]
         return torch.stack([self.masks[moved & (first >= 0)].any(0) for first in self.first]).all(0)
 
     def reach(self, name: str) -> tuple[int, int]:
-        """How many steps behind and ahead of itself an output position sees, at most; for as many steps as inputs."""
-        layer = self.layers[name]
-        change, place = layer.moved.nonzero().T
-        own = layer.places[place, 0].long()
-        behind, ahead = own - self.last[0, change], self.first[0, change] - own
-        return (int(behind.max()), int(ahead.max())) if len(own) else (0, 0)
+        """Return how many steps before and after its own an output position depends on, at most.
 
-    def _rows(self) -> Iterator[tuple[Tensor, slice]]:
-        """An input and, after it, the same with changes; and which of the changes."""
-        most = max(1, ROW_NUMBERS // math.prod(self.data.shape))
+        Only for layers of sequences with as many output positions as inputs.
+        """
+        layer = self.layers[name]
+        change, index = layer.moved.nonzero().T
+        step = layer.positions[index, 0].long()
+        behind, ahead = step - self.last[0, change], self.first[0, change] - step
+        return (int(behind.max()), int(ahead.max())) if len(step) else (0, 0)
+
+    def _changed_rows(self) -> Iterator[tuple[Tensor, slice]]:
+        """Yield batches of an input followed by changed copies of it, and the slice of the changes in the batch."""
+        size = max(1, MAX_BATCH_NUMBERS // math.prod(self.data.shape))
         masks = self.masks.unsqueeze(1) if self.data.kind == "image" else self.masks
         masks = masks.unsqueeze(-1) if self.data.kind == "sequence" else masks
-        for x, other in _inputs(self.view):
-            for begin in range(0, len(masks), most):
-                start = max(0, min(begin, len(masks) - most))  # all batches are of one size, which tells rows apart
-                which = slice(start, start + most)
-                yield torch.cat([x.unsqueeze(0), torch.where(masks[which], other, x)]), which
+        for x, other in changed_inputs(self.view.data, self.view.generator):
+            for begin in range(0, len(masks), size):
+                start = max(0, min(begin, len(masks) - size))  # batches of one size, by which the batch axis is found
+                batch = slice(start, start + size)
+                yield torch.cat([x.unsqueeze(0), torch.where(masks[batch], other, x)]), batch
 
-    def _note(self, name: str, module: nn.Module, output: Tensor, which: slice) -> None:
-        if name in self.layers and self.layers[name].moved[which].all():
+    def _add(self, name: str, module: nn.Module, output: Tensor, batch: slice) -> None:
+        if name in self.layers and self.layers[name].moved[batch].all():
             return
         low, high = output.aminmax()
-        change = (output[1:] - output[:1]).abs_() > SAME * torch.maximum(high, -low)
+        change = (output[1:] - output[:1]).abs_() > TOLERANCE * torch.maximum(high, -low)
         if name not in self.layers:
-            axes = self._axes(module, change, which)
+            axes = self._axes(module, change, batch)
             if axes is None:
                 return
             size = tuple(change.shape[axis] for axis in axes)
             self.sizes.add(size)
-            kept = [_kept(n, MOST_OUTPUTS if len(size) > 1 else MOST) for n in size]
-            places = torch.cartesian_prod(*kept).view(-1, len(size)) if size else torch.zeros(1, 0)
-            self.layers[name] = Layer(axes, torch.zeros(len(self.masks), len(places), dtype=torch.bool), places, size)
+            along = [_output_indices(n, MAX_OUTPUTS if len(size) > 1 else MAX_SINGLE) for n in size]
+            positions = torch.cartesian_prod(*along).view(-1, len(size)) if size else torch.zeros(1, 0)
+            moved = torch.zeros(len(self.masks), len(positions), dtype=torch.bool)
+            self.layers[name] = LayerField(axes, moved, positions, size)
         layer = self.layers[name]
-        positions = _by_position(change, layer.axes)
+        moved = _by_position(change, layer.axes)
         if layer.axes:
-            positions = positions[(slice(None), *layer.places.long().T)]
-        layer.moved[which] |= positions.view(len(change), -1)
+            moved = moved[(slice(None), *layer.positions.long().T)]
+        layer.moved[batch] |= moved.view(len(change), -1)
 
-    def _axes(self, module: nn.Module, change: Tensor, which: slice) -> tuple[int, ...] | None:
-        """Where positions lie: as torch's own layers have it, else along the axes that tell most; None: nowhere."""
+    def _axes(self, module: nn.Module, change: Tensor, batch: slice) -> tuple[int, ...] | None:
+        """Return the position axes of an output: those of torch's layers, else the ones with the smallest fields.
+
+        None where no axis has smaller fields than the output as a whole.
+        """
         if change.ndim < 3:
             return ()
         dimensions = _dimensions(module)
@@ -140,52 +163,58 @@ class Measured:
             return (1,)
         one = [(axis,) for axis in range(1, change.ndim)]
         two = list(combinations(range(1, change.ndim), 2)) if len(self.grid) == 2 and change.ndim > 3 else []
-        shares = {axes: self._share(_by_position(change, axes), which) for axes in [*reversed(two), *one, ()]}
-        known = {axes: tuple(change.shape[axis] for axis in axes) in self.sizes for axes in shares}
-        best = min(shares, key=lambda axes: (shares[axes], not known[axes]))
-        return best if best and (known[best] or shares[best] < shares[()]) else None
+        shares = {axes: self._share(_by_position(change, axes), batch) for axes in [*reversed(two), *one, ()]}
+        has_known_size = {axes: tuple(change.shape[axis] for axis in axes) in self.sizes for axes in shares}
+        best = min(shares, key=lambda axes: (shares[axes], not has_known_size[axes]))
+        return best if best and (has_known_size[best] or shares[best] < shares[()]) else None
 
-    def _share(self, moved: Tensor, which: slice) -> float:
-        """Which part of the input an output position sees, in the mean."""
-        fields = self._fields(moved.reshape(len(moved), -1), which).prod(0) / math.prod(self.grid)
+    def _share(self, moved: Tensor, batch: slice) -> float:
+        """Return the mean share of the input that moves an output position."""
+        fields = self._fields(moved.reshape(len(moved), -1), batch).prod(0) / math.prod(self.grid)
         return round(float(fields[fields > 0].mean()), 9) if fields.any() else 1.0
 
-    def _fields(self, moved: Tensor, which: slice = slice(None)) -> Tensor:
-        """(G, P) -> (number of input axes, P): what lies between the first and the last that moves, with both."""
-        found = []
-        for first, last in zip(self.first[:, which], self.last[:, which], strict=True):
-            seen = moved & (first >= 0).unsqueeze(1)
-            end = first.unsqueeze(1).masked_fill(~seen, -1).amax(0)
-            begin = last.unsqueeze(1).masked_fill(~seen, 1 << 40).amin(0)
-            found.append(torch.where(seen.any(0), (end - begin + 1).clamp(min=1), 0))
-        return torch.stack(found)
+    def _fields(self, moved: Tensor, batch: slice = slice(None)) -> Tensor:
+        """Return field sizes (A, P) of changes (G, P): the distance from the first to the last that moves, plus one."""
+        sizes = []
+        for first, last in zip(self.first[:, batch], self.last[:, batch], strict=True):
+            is_moved = moved & (first >= 0).unsqueeze(1)
+            end = first.unsqueeze(1).masked_fill(~is_moved, -1).amax(0)
+            begin = last.unsqueeze(1).masked_fill(~is_moved, 1 << 40).amin(0)
+            sizes.append(torch.where(is_moved.any(0), (end - begin + 1).clamp(min=1), 0))
+        return torch.stack(sizes)
 
 
 def _dimensions(module: nn.Module) -> int:
-    """Of a layer of torch for signals or images, or of one made of it, as the end of its name says."""
+    """Return the number of position axes of a torch layer or its subclass, read from a name such as Conv2d; else 0."""
     names = [each.__name__ for each in type(module).__mro__ if each.__module__.startswith("torch.nn.modules")]
     return next((int(name[-2]) for name in names if name.endswith(("1d", "2d", "3d"))), 0)
 
 
 def _by_position(moved: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """(G, ...) -> (G, *sizes of the axes): whether any number at a position moved."""
+    """Reduce (G, ...) to (G, *sizes of the axes): whether any channel of a position moved."""
     others = [axis for axis in range(1, moved.ndim) if axis not in axes]
     return moved.any(dim=others) if others else moved
 
 
-def measure_outputs(calls: list[Call], num_rows: int) -> dict[str, tuple[Call, Tensor]]:
-    """By name, the calls that give positions, and the last; what they gave, rows first. Each once, though a
-    container gives what its last layer gave.
+def positional_outputs(calls: list[Call], num_rows: int) -> dict[str, tuple[Call, Tensor]]:
+    """Return the calls whose outputs have positions, and the last call, with their outputs, batch first, by layer name.
+
+    A tensor that several layers return, such as a container and its last layer, is listed once. Further calls of one
+    layer are named `<name>.call2` and so on, the call of the model itself `output`.
+
+    Args:
+        calls: calls of one forward pass, from `forward_calls`.
+        num_rows: batch size, by which the batch axis of each output is found.
     """
     found: dict[str, tuple[Call, Tensor]] = {}
-    seen: list[Tensor] = []
+    listed: list[Tensor] = []
     for call in calls:
         is_last, output = call is calls[-1], call.output
         row_axis = next((axis for axis, size in enumerate(output.shape) if size == num_rows), None)
         has_positions = output.is_floating_point() and row_axis is not None and (output.ndim > 2 or is_last)
-        if not has_positions or any(output is other for other in seen):
+        if not has_positions or any(output is other for other in listed):
             continue
-        seen.append(output)
+        listed.append(output)
         name, number = call.name or "output", 2
         while name in found:
             name, number = f"{call.name}.call{number}", number + 1
@@ -193,50 +222,7 @@ def measure_outputs(calls: list[Call], num_rows: int) -> dict[str, tuple[Call, T
     return found
 
 
-def _spans(size: int) -> list[tuple[int, int]]:
-    """First and last of the positions that are changed together: one by one, but for blocks in a long axis."""
-    if size <= MOST:
-        return [(place, place) for place in range(size)]
-    low = (size - WINDOW) // 2
-    high, block = low + WINDOW, -(-size // WINDOW)
-    edges = {0, 1, *range(1, low, block), *range(low, high), *range(high, size - 1, block), size - 1, size}
-    return [(start, end - 1) for start, end in pairwise(sorted(edges))]
-
-
-def _changes(grid: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    """Masks (G, *grid) of what is changed; along each axis its first and last position (axes, G), -1 for all of it."""
-    if math.prod(grid) <= MOST:
-        masks = torch.eye(math.prod(grid), dtype=torch.bool).view(-1, *grid)
-        first = masks.nonzero()[:, 1:].T.contiguous()
-        return masks, first, first
-    spans = [_spans(size) for size in grid]
-    first = torch.full((len(grid), sum(map(len, spans))), -1)
-    last, masks, number = first.clone(), torch.zeros(first.shape[1], *grid, dtype=torch.bool), 0
-    for axis, its in enumerate(spans):
-        for start, end in its:
-            first[axis, number], last[axis, number] = start, end
-            masks[number].narrow(axis, start, end - start + 1).fill_(True)
-            number += 1
-    return masks, first, last
-
-
-def _inputs(view: View) -> Iterator[tuple[Tensor, Tensor]]:
-    """Random inputs, each with what stands in its place where it is changed."""
-    shape = view.data.shape
-    draws: dict[str, Any] = {"generator": view.generator}
-    for _ in range(NUM_INPUTS):
-        if view.data.kind == "tokens":
-            x = torch.randint(view.data.vocab, shape, **draws)
-            for _ in range(2):
-                yield x, (x + torch.randint(1, view.data.vocab, shape, **draws)) % view.data.vocab
-            continue
-        x, sign = torch.randn(shape, **draws), torch.randint(2, shape, **draws) * 2 - 1
-        amount = AMOUNT * sign * (0.5 + torch.rand(shape, **draws))  # alike, they would cancel in a filter of edges
-        yield x, x + amount
-        yield x, x - amount
-
-
-def _kept(size: int, most: int) -> Tensor:
-    """Output positions that are looked at: all, or the ends and the middle."""
-    low = (size - most + 2) // 2
-    return torch.arange(size) if size <= most else torch.tensor([0, *range(low, low + most - 2), size - 1])
+def _output_indices(size: int, limit: int) -> Tensor:
+    """Return the measured positions along an output axis: all, or both ends and the middle."""
+    low = (size - limit + 2) // 2
+    return torch.arange(size) if size <= limit else torch.tensor([0, *range(low, low + limit - 2), size - 1])

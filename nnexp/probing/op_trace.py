@@ -1,5 +1,6 @@
-"""What a forward pass does, operation by operation, at the level at which it is written: of any model, without a word
-from it. An operation is a call of torch's, or a function of the model's own that torch differentiates.
+"""Trace of the operations in a forward pass of any model, for example to draw its graph.
+
+An operation is a call of a torch function, or of a `torch.autograd.Function` that the model defines.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from torch.overrides import TorchFunctionMode
 
 @dataclass(frozen=True)
 class Operation:
-    """One of them.
+    """One operation of a forward pass.
 
-    Args:
-        scope: path of the layer in whose forward pass it is; "" is the model itself.
-        name: of the function, such as `linear`.
-        inputs: all tensors that it was given, weights too.
-        outputs: all tensors that it gave.
+    Attributes:
+        scope: path of the layer whose forward pass runs the operation; "" is the model itself.
+        name: name of the function, such as "linear".
+        inputs: all tensors among its arguments, including weights.
+        outputs: all tensors that it returned.
     """
 
     scope: str
@@ -31,10 +32,16 @@ class Operation:
     outputs: list[Tensor]
 
 
-def operations_of(module: nn.Module, x: Tensor, *lengths: Tensor) -> tuple[list[Operation], Tensor]:
-    """The operations of one forward pass, in their order, and what the model gave. They keep all tensors of it."""
+def trace_operations(module: nn.Module, x: Tensor, *lengths: Tensor) -> tuple[list[Operation], Tensor]:
+    """Run one forward pass and return its operations in order of execution, and the output of the model.
+
+        operations, output = trace_operations(view.module, *inputs)
+        names = [operation.name for operation in operations]
+
+    The operations keep all intermediate tensors alive, and the autograd graph.
+    """
     tracer = _Tracer()
-    with torch.enable_grad(), tracer.scoped(module), tracer:
+    with torch.enable_grad(), tracer.track_layers(module), tracer:
         output = module(x, *lengths)
     return tracer.operations, output
 
@@ -43,31 +50,34 @@ class _Tracer(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.operations: list[Operation] = []
-        self._calls: list[tuple[str, list[Tensor]]] = []  # of layers that have not returned: path, inputs
-        self._made: set[int] = set()
+        self._open_calls: list[tuple[str, list[Tensor]]] = []  # of layers that have not returned: path, inputs
+        self._traced: set[int] = set()  # ids of the outputs of operations
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         outputs = tensors_in(args[0] if func is Tensor.__setitem__ else result)
-        if outputs and self._calls:
+        if outputs and self._open_calls:
             inputs = tensors_in([args, kwargs])
-            self._find_own_functions(inputs)
+            self._add_autograd_functions(inputs)
             self._add(_name_of(func), inputs, outputs)
         return result
 
-    def _find_own_functions(self, tensors: list[Tensor]) -> None:
-        """A `torch.autograd.Function` is not told of; what it gave is a tensor with a gradient that nothing made."""
+    def _add_autograd_functions(self, tensors: list[Tensor]) -> None:
+        """Add calls of `torch.autograd.Function`, which bypass this mode.
+
+        Their outputs are tensors with a `grad_fn` that no traced operation returned.
+        """
         for tensor in tensors:
-            if tensor.grad_fn is not None and id(tensor) not in self._made:
-                self._add(tensor.grad_fn.name(), self._calls[-1][1], [tensor])
+            if tensor.grad_fn is not None and id(tensor) not in self._traced:
+                self._add(tensor.grad_fn.name(), self._open_calls[-1][1], [tensor])
 
     def _add(self, name: str, inputs: list[Tensor], outputs: list[Tensor]) -> None:
-        self.operations.append(Operation(self._calls[-1][0], name, inputs, outputs))
-        self._made.update(map(id, outputs))
+        self.operations.append(Operation(self._open_calls[-1][0], name, inputs, outputs))
+        self._traced.update(map(id, outputs))
 
     @contextmanager
-    def scoped(self, module: nn.Module) -> Iterator[None]:
-        """In the block, layers say when they are called and when they return."""
+    def track_layers(self, module: nn.Module) -> Iterator[None]:
+        """Follow the calls of layers within the block, so that each operation gets its scope."""
         handles = []
         for name, layer in module.named_modules():
             handles.append(layer.register_forward_pre_hook(self._enter(name), with_kwargs=True))
@@ -81,19 +91,19 @@ class _Tracer(TorchFunctionMode):
     def _enter(self, name: str) -> Callable[..., None]:
         def enter(layer: nn.Module, args: Any, kwargs: Any) -> None:
             inputs = tensors_in([args, kwargs])
-            if self._calls:
-                self._find_own_functions(inputs)
-            self._calls.append((name, inputs))
+            if self._open_calls:
+                self._add_autograd_functions(inputs)
+            self._open_calls.append((name, inputs))
 
         return enter
 
     def _leave(self, layer: nn.Module, args: Any, output: Any) -> None:
-        self._find_own_functions(tensors_in(output))
-        self._calls.pop()
+        self._add_autograd_functions(tensors_in(output))
+        self._open_calls.pop()
 
 
 def tensors_in(value: Any) -> list[Tensor]:
-    """The tensors in nested lists, tuples and dictionaries."""
+    """Return the tensors in nested lists, tuples and dictionaries, in order."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, dict):
@@ -104,7 +114,7 @@ def tensors_in(value: Any) -> list[Tensor]:
 
 
 def _name_of(func: Any) -> str:
-    """`__add__` is add, and the getter of an attribute has the attribute's name."""
+    """Return the name of a function without underscores, and for the getter of an attribute the attribute's name."""
     name = (
         func.__self__.__name__ if getattr(func, "__name__", "") == "__get__" else getattr(func, "__name__", "function")
     )

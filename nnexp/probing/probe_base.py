@@ -1,4 +1,4 @@
-"""What looks into a model while it trains: the base of every probe plugin."""
+"""Base class of probe plugins, which observe a model during training."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from nnexp.registry import Observation, Range
 
 @dataclass(kw_only=True)
 class Probe:
-    """What looks into a model while it trains: the base of every probe plugin.
+    """Base class of probe plugins, which observe a model during training.
 
-    It is made once for a run, and called at its steps with a `nnexp.probing.View` of one lane: its own copy of the
-    model and of all that training goes on from, so that nothing it does changes training.
+    A probe is created once per run and called with a `nnexp.probing.View` at each scheduled step. The view holds
+    private copies of the model and of the training state, so a probe cannot change the training it observes.
 
         @probe
         @dataclass(kw_only=True)
@@ -24,17 +24,23 @@ class Probe:
                 return Observation({"norm": norm}, {"norm": Picture("Norm of the weights", {"norm": [norm]}, draw)})
 
         def draw(figure, numbers):
-            nnexp.plotting.charts.dots(figure.subplots(), ["all"], {"norm": numbers["norm"]}, "norm")
+            nnexp.plotting.dots(figure.subplots(), ["all"], {"norm": numbers["norm"]}, "norm")
 
     Args:
-        every: updates between two looks; log looks at steps 0, 10, 100, 1000 and so on, ends at the first and the
-            last alone. All look at the last step. Of each picture at most ten are drawn.
+        every: number of updates between observations. "log" observes at steps 0, 10, 100, 1000 and so on, "ends" at the
+            first and the last step only; the last step is always observed. At most ten pictures of one name are drawn.
     """
 
     every: Annotated[int, Range(min=1)] | Literal["log", "ends"] = "log"
 
     def __call__(self, view: View) -> Observation | None:
-        """What there is to see; None where this probe has nothing to say of such a model or such data, and need not be
-        asked again.
+        """Observe the model at one step.
+
+        Args:
+            view: the model, data and next update at this step.
+
+        Returns:
+            The observation, or None if this probe does not apply to the model or the data; it is then not called again
+            in this run.
         """
         raise TypeError(f"{type(self).__name__} must define __call__(view)")

@@ -1,7 +1,10 @@
-"""The states of a recurrent model at every step: torch's own kernels give none of which a gradient can be asked.
+"""Recording of the hidden states of a recurrent model at every position, with gradients.
 
-In a block, torch's layers and cells compute step by step. Any other layer that is called at each step is taken as a
-cell, where what it gives moves what it gives later. B rows, T positions, C channels, H units.
+Torch's kernels return no intermediate state that a gradient can be taken of. While recording, torch's recurrent layers
+and cells therefore compute step by step in Python. Any other layer counts as a cell if it is called once per position
+and its first output influences its last.
+
+Shapes: B rows, T positions, C channels, H units.
 """
 
 from __future__ import annotations
@@ -20,20 +23,20 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from nnexp.data import valid_positions
 from nnexp.probing.recurrent_steps import State, Step, mode_of, scan_layer, step_of
 
-Start = Callable[[Tensor], Tensor]  # what a state is to be in place of the one given, before the first step
+InitialState = Callable[[Tensor], Tensor]  # maps the initial state (B, H) that the model uses to another
 FORWARDS = (nn.RNN.forward, nn.LSTM.forward, nn.GRU.forward)
-Moving = dict[str, tuple[bool, list[int]]]  # by path: whether it reads the last position first, and which outputs
-LETTERS = ("h", "c")
+FoundCells = dict[str, tuple[bool, list[int]]]  # by path: whether it reads the last position first, state outputs
+STATE_NAMES = ("h", "c")
 
 
 @dataclass
 class StateTrack:
-    """What one direction of a layer, or a cell, held after each step, in the order of positions.
+    """States of one direction of a layer, or of a cell, in the order of positions.
 
-    Args:
-        is_reverse: whether it reads the last position first.
-        states: tensors (B, H) by letter.
-        gates: the same, from 0 to 1, by name.
+    Attributes:
+        is_reverse: whether the last position is read first.
+        states: for "h", and "c" of an LSTM, the tensors (B, H) after each step.
+        gates: for each gate, such as "forget", the tensors (B, H) with values from 0 to 1, detached.
     """
 
     is_reverse: bool = False
@@ -41,48 +44,54 @@ class StateTrack:
     gates: dict[str, list[Tensor]] = field(default_factory=dict)
 
     def add(self, steps: list[Step]) -> None:
+        """Append steps."""
         for states, gates in steps:
-            for letter, state in zip(LETTERS, states, strict=False):
-                self.states.setdefault(letter, []).append(state)
+            for name, state in zip(STATE_NAMES, states, strict=False):
+                self.states.setdefault(name, []).append(state)
             for name, gate in gates.items():
                 self.gates.setdefault(name, []).append(gate.detach())
 
 
 class StateRecorder:
-    """The tracks of a forward pass, by the layer's path: `core.l0`, `core.l0_reverse`, `cell`.
+    """Records the states of a forward pass; created by `record_states`.
 
     Args:
         module: the model.
-        start: gives initial states, of all that reads forward; None leaves the model's own.
-        moving: cells that are not torch's, as an earlier recording found them; None looks for them.
+        initial_state: replaces the initial states of everything that reads forward; None keeps the model's own.
+        found_cells: cells other than torch's, from `found_cells` of an earlier recording; None searches for them.
+
+    Attributes:
+        tracks: the recorded states, by path: `core.l0`, `core.l0_reverse`, `cell`.
+        found_cells: cells other than torch's; filled by `find_cells`.
     """
 
-    def __init__(self, module: nn.Module, start: Start | None, moving: Moving | None) -> None:
+    def __init__(self, module: nn.Module, initial_state: InitialState | None, found_cells: FoundCells | None) -> None:
         self.tracks: dict[str, StateTrack] = {}
-        self.start, self.moving = start, moving or {}
+        self.initial_state, self.found_cells = initial_state, found_cells or {}
         layers = [(path, layer) for path, layer in module.named_modules() if path]
         self.layers = [(path, layer) for path, layer in layers if _is_layer(layer)]
         self.cells = [(path, layer) for path, layer in layers if isinstance(layer, nn.RNNCellBase)]
-        known = [path for path, _ in self.layers + self.cells]
-        self.others = [
+        torch_paths = [path for path, _ in self.layers + self.cells]
+        self.candidates = [
             (path, layer)
             for path, layer in layers
-            if path not in known
-            and not _holds(path, known)
-            and (_has_weights(layer) if moving is None else path in moving)
+            if path not in torch_paths
+            and not _contains_any(path, torch_paths)
+            and (_has_weights(layer) if found_cells is None else path in found_cells)
         ]
-        self.given: dict[str, list[list[Tensor]]] = {}
+        self.outputs: dict[str, list[list[Tensor]]] = {}
 
     def track(self, path: str, is_reverse: bool = False) -> StateTrack:
+        """Return the track of a path, new at its first use."""
         return self.tracks.setdefault(path, StateTrack(is_reverse))
 
-    def begun(self, path: str, state: State, is_reverse: bool = False) -> State:
-        """The state before a step: the one given, but for the first."""
+    def state_before(self, path: str, state: State, is_reverse: bool = False) -> State:
+        """Return the state before a step, with `initial_state` applied before the first."""
         is_first = path not in self.tracks
-        return tuple(map(self.start, state)) if self.start and is_first and not is_reverse else state
+        return tuple(map(self.initial_state, state)) if self.initial_state and is_first and not is_reverse else state
 
     def run_layers(self, path: str, layers: nn.RNNBase, x: Any, hx: Any = None) -> Any:
-        """In place of `forward` of torch's layers."""
+        """Replace `forward` of torch's recurrent layers."""
         if isinstance(x, PackedSequence):
             return self._run_packed(path, layers, x, hx)
         if x.dim() != 3:
@@ -99,8 +108,8 @@ class StateRecorder:
         return PackedSequence(packed.data, x.batch_sizes, x.sorted_indices, x.unsorted_indices), last
 
     def _run(self, path: str, layers: nn.RNNBase, x: Tensor, hx: Any, valid: Tensor | None = None) -> Any:
-        """(B, T, C) -> (B, T, H or 2H), and the states in which each layer ends."""
-        given = hx if hx is None or isinstance(hx, tuple) else (hx,)
+        """Map (B, T, C) to (B, T, H or 2H), and return the final states as torch does."""
+        initial = hx if hx is None or isinstance(hx, tuple) else (hx,)
         last: list[State] = []
         for layer in range(layers.num_layers):
             outputs = []
@@ -108,9 +117,9 @@ class StateRecorder:
                 name = f"l{layer}{end}"
                 sizes = [layers.proj_size or layers.hidden_size, layers.hidden_size][: 1 + (layers.mode == "LSTM")]
                 state = tuple(x.new_zeros(len(x), size) for size in sizes)
-                if given is not None:
-                    state = tuple(part[len(last)] for part in given)
-                state = self.begun(f"{path}.{name}", state, bool(end))
+                if initial is not None:
+                    state = tuple(part[len(last)] for part in initial)
+                state = self.state_before(f"{path}.{name}", state, bool(end))
                 steps, state = scan_layer(layers, name, x, state, valid, is_reverse=bool(end))
                 self.track(f"{path}.{name}", bool(end)).add(steps)
                 last.append(state)
@@ -122,56 +131,73 @@ class StateRecorder:
         return x, ends if len(ends) > 1 else ends[0]
 
     def run_cell(self, path: str, cell: nn.RNNCellBase, x: Tensor, hx: Any = None) -> Any:
-        """In place of `forward` of torch's cells."""
+        """Replace `forward` of torch's recurrent cells."""
         mode = mode_of(cell)
         state = hx if isinstance(hx, tuple) else (hx,)
         if hx is None:
             state = tuple(x.new_zeros(*x.shape[:-1], cell.hidden_size) for _ in range(1 + (mode == "LSTM")))
         sums = F.linear(x, cell.weight_ih, cell.bias_ih)
-        step = step_of(mode, sums, self.begun(path, state), cell.weight_hh, cell.bias_hh)
+        step = step_of(mode, sums, self.state_before(path, state), cell.weight_hh, cell.bias_hh)
         self.track(path).add([step])
         return step[0] if mode == "LSTM" else step[0][0]
 
     def hook(self, path: str, layer: nn.Module, inputs: Any, output: Any) -> Any:
-        """What any other layer gives; its first stands for its initial state."""
-        calls = self.given.setdefault(path, [])
-        if self.start and not calls:
-            is_one = isinstance(output, Tensor)
-            output = self.start(output) if is_one else tuple(self.start(t) if _is_state(t) else t for t in output)
+        """Record the outputs of a layer that may be a cell; its first output is taken as its initial state."""
+        calls = self.outputs.setdefault(path, [])
+        if self.initial_state and not calls:
+            replace, is_tensor = self.initial_state, isinstance(output, Tensor)
+            output = replace(output) if is_tensor else tuple(replace(t) if _is_state(t) else t for t in output)
         parts = output if isinstance(output, tuple | list) else [output]
         calls.append([part for part in parts if _is_state(part)])
         return output
 
     def find_cells(self, num_steps: int, x: Tensor | None, axis: int = 1) -> None:
-        """Find those other layers that were called at each step, and whose first output moved their last.
+        """Find layers other than torch's that act as recurrent cells, and add their tracks.
+
+        A cell is a layer that was called once per position and whose last outputs depend on its first.
 
         Args:
-            x: what the model was given, if a gradient of it can be asked; tells which end a cell reads first.
-            axis: of its positions.
+            num_steps: number of positions.
+            x: input of the model that requires a gradient, to find out which end a cell reads first; None assumes the
+                first position.
+            axis: axis of positions in x.
         """
-        for path, _ in self.others:
-            calls = self.given.get(path, [])
-            if len(calls) != num_steps or num_steps < 2 or not _fits(calls) or _is_inside(path, self.moving):
+        for path, _ in self.candidates:
+            calls = self.outputs.get(path, [])
+            is_called_each_step = len(calls) == num_steps and num_steps > 1 and _have_same_shapes(calls)
+            if not is_called_each_step or _is_inside(path, self.found_cells):
                 continue
-            moving = [number for number, first in enumerate(calls[0]) if _gradient(calls[-1], first) is not None]
-            if moving:
-                self.moving[path] = (_reads_last(x, axis, calls[0]), moving)
-        self.take_cells()
+            states = [number for number, first in enumerate(calls[0]) if _gradient(calls[-1], first) is not None]
+            if states:
+                self.found_cells[path] = (_reads_last(x, axis, calls[0]), states)
+        self.add_found_cells()
 
-    def take_cells(self) -> None:
-        """Make tracks of the cells that are not torch's."""
-        for path, (is_reverse, moving) in self.moving.items():
-            steps: list[Step] = [(tuple(parts[n] for n in moving), {}) for parts in self.given[path]]
+    def add_found_cells(self) -> None:
+        """Add the tracks of `found_cells`."""
+        for path, (is_reverse, states) in self.found_cells.items():
+            steps: list[Step] = [(tuple(parts[n] for n in states), {}) for parts in self.outputs[path]]
             self.track(path, is_reverse).add(steps[::-1] if is_reverse else steps)
 
 
 @contextmanager
 def record_states(
-    module: nn.Module, start: Start | None = None, moving: Moving | None = None
+    module: nn.Module, initial_state: InitialState | None = None, found_cells: FoundCells | None = None
 ) -> Iterator[StateRecorder]:
-    """The states of one forward pass in the block; see `Recording`."""
-    record = StateRecorder(module, start, moving)
-    handles = [layer.register_forward_hook(partial(record.hook, path)) for path, layer in record.others]
+    """Record the states of one forward pass within the block.
+
+        with record_states(view.module) as record:
+            output = view.module(x, *lengths)
+        record.find_cells(view.data.max_length, None)
+        h = torch.stack(record.tracks["core.l0"].states["h"], dim=1)  # (B, T, H)
+
+    Args:
+        module: the model.
+        initial_state: replaces the initial states of everything that reads forward; None keeps the model's own.
+        found_cells: cells other than torch's, from `found_cells` of an earlier recording, to be added with
+            `add_found_cells`; None records all layers, for `find_cells` to search.
+    """
+    record = StateRecorder(module, initial_state, found_cells)
+    handles = [layer.register_forward_hook(partial(record.hook, path)) for path, layer in record.candidates]
     for path, layers in record.layers:
         layers.forward = partial(record.run_layers, path, layers)
     for path, cell in record.cells:
@@ -197,13 +223,13 @@ def _is_state(part: Any) -> bool:
     return isinstance(part, Tensor) and part.is_floating_point() and part.ndim == 2
 
 
-def _fits(calls: list[list[Tensor]]) -> bool:
-    """Whether each call gave numbers of the same shapes."""
+def _have_same_shapes(calls: list[list[Tensor]]) -> bool:
+    """Return whether all calls returned states, of the same shapes."""
     shapes = [[part.shape for part in parts] for parts in calls]
     return bool(shapes[0]) and all(shape == shapes[0] for shape in shapes)
 
 
-def _holds(path: str, paths: Iterable[str]) -> bool:
+def _contains_any(path: str, paths: Iterable[str]) -> bool:
     return any(inner.startswith(f"{path}.") for inner in paths)
 
 
@@ -212,7 +238,7 @@ def _is_inside(path: str, paths: Iterable[str]) -> bool:
 
 
 def _gradient(outputs: list[Tensor], of: Tensor) -> Tensor | None:
-    """None where outputs do not depend on a tensor."""
+    """Return the gradient of the outputs' sum, or None where they do not depend on the tensor."""
     total = torch.stack([output.sum() for output in outputs]).sum()
     if not (total.requires_grad and of.requires_grad):
         return None

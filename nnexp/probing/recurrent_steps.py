@@ -1,10 +1,10 @@
-"""The steps of torch's recurrent layers and cells, one by one, by their equations and with their own weights:
+"""Single steps of torch's recurrent layers and cells, written out so that every state has a gradient.
 
     RNN   h = f(W x + U h)
     LSTM  i, f, o = sigmoid(W x + U h),  g = tanh(W x + U h),  c = f c + i g,  h = o tanh(c)
     GRU   r, z = sigmoid(W x + U h),  n = tanh(W x + r (U h)),  h = (1 - z) n + z h
 
-B rows, T positions, C channels, H units, G units of all gates.
+Shapes: B rows, T positions, C channels, H units, G units of all gates together.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ Step = tuple[State, dict[str, Tensor]]  # the state after it, and its gates by n
 
 
 def mode_of(cell: nn.RNNCellBase) -> str:
+    """Return the mode of a cell as torch's layers name it: RNN_TANH, RNN_RELU, LSTM or GRU."""
     if isinstance(cell, nn.RNNCell):
         return f"RNN_{cell.nonlinearity.upper()}"
     return "LSTM" if isinstance(cell, nn.LSTMCell) else "GRU"
@@ -25,18 +26,27 @@ def mode_of(cell: nn.RNNCellBase) -> str:
 def scan_layer(
     layers: nn.RNNBase, name: str, x: Tensor, state: State, valid: Tensor | None, *, is_reverse: bool
 ) -> tuple[list[Step], State]:
-    """One direction of one layer: its steps in the order of positions, and the state in which it ends.
+    """Run one direction of one layer over a sequence.
 
-    Where a position is not valid, what its step gives is left out: the state stays.
+    Args:
+        layers: the module with the weights.
+        name: suffix of its weights, such as "l0" or "l0_reverse".
+        x: (B, T, C).
+        state: the state before the first step.
+        valid: (B, T), False at padded positions, which keep the state; None where nothing is padded.
+        is_reverse: whether the last position is read first.
+
+    Returns:
+        The T steps in the order of positions, and the state after the last one read.
     """
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
     w_ih, w_hh, b_ih, b_hh, w_hr = (getattr(layers, f"{each}_{name}", None) for each in names)
     assert w_ih is not None
     assert w_hh is not None
-    sums = F.linear(x, w_ih, b_ih).unbind(1)
+    input_sums = F.linear(x, w_ih, b_ih).unbind(1)
     steps: list[Step] = []
-    for t in range(len(sums))[:: -1 if is_reverse else 1]:
-        new, gates = step_of(layers.mode, sums[t], state, w_hh, b_hh, w_hr)
+    for t in range(len(input_sums))[:: -1 if is_reverse else 1]:
+        new, gates = step_of(layers.mode, input_sums[t], state, w_hh, b_hh, w_hr)
         steps.append((new, gates))
         if valid is not None:
             new = tuple(where(valid[:, t, None], now, old) for now, old in zip(new, state, strict=True))
@@ -45,15 +55,24 @@ def scan_layer(
 
 
 def step_of(
-    mode: str, sums: Tensor, state: State, w_hh: Tensor, b_hh: Tensor | None, w_hr: Tensor | None = None
+    mode: str, input_sums: Tensor, state: State, w_hh: Tensor, b_hh: Tensor | None, w_hr: Tensor | None = None
 ) -> Step:
-    """sums (B, G) are of the input, with its bias."""
-    own = F.linear(state[0], w_hh, b_hh)
+    """Compute one step.
+
+    Args:
+        mode: RNN_TANH, RNN_RELU, LSTM or GRU.
+        input_sums: (B, G), W x of the step's input with its bias.
+        state: the state before the step.
+        w_hh: (G, H), recurrent weights.
+        b_hh: (G,), their bias.
+        w_hr: projection of an LSTM's h, where it has one.
+    """
+    recurrent_sums = F.linear(state[0], w_hh, b_hh)
     if mode == "LSTM":
-        return _lstm(sums + own, state[1], w_hr)
+        return _lstm(input_sums + recurrent_sums, state[1], w_hr)
     if mode == "GRU":
-        return _gru(sums, own, state[0])
-    total = sums + own
+        return _gru(input_sums, recurrent_sums, state[0])
+    total = input_sums + recurrent_sums
     return (total.tanh() if mode == "RNN_TANH" else total.relu(),), {}
 
 
@@ -64,8 +83,8 @@ def _lstm(sums: Tensor, c: Tensor, w_hr: Tensor | None) -> Step:
     return (h if w_hr is None else F.linear(h, w_hr), c), {"input": i, "forget": f, "output": o}
 
 
-def _gru(sums: Tensor, own: Tensor, h: Tensor) -> Step:
+def _gru(input_sums: Tensor, recurrent_sums: Tensor, h: Tensor) -> Step:
     size = h.shape[-1]
-    r, z = (sums[..., : 2 * size] + own[..., : 2 * size]).sigmoid().chunk(2, -1)
-    n = (sums[..., 2 * size :] + r * own[..., 2 * size :]).tanh()
+    r, z = (input_sums[..., : 2 * size] + recurrent_sums[..., : 2 * size]).sigmoid().chunk(2, -1)
+    n = (input_sums[..., 2 * size :] + r * recurrent_sums[..., 2 * size :]).tanh()
     return ((1 - z) * n + z * h,), {"reset": r, "update": z}

@@ -1,20 +1,26 @@
-"""When probes look, and at which of these steps they draw. No list of steps is made: there may be millions."""
+"""Steps at which a probe observes and draws, computed without listing them: a run may have millions of steps."""
 
 from __future__ import annotations
 
 from functools import cache
 
-MOST_PICTURES = 10  # of one name, for TensorBoard keeps no more
+MAX_PICTURES = 10  # of one name, the number that TensorBoard keeps
 Every = int | str
 
 
 def is_due(every: Every, step: int, max_steps: int) -> bool:
-    """Whether a probe looks at a step: the first and the last are among them."""
+    """Return whether a probe observes at a step; the first and the last step always count."""
     return step == next_due(every, step - 1, max_steps)
 
 
 def next_due(every: Every, step: int, max_steps: int) -> int:
-    """The first moment after a step; the last where there is none."""
+    """Return the first scheduled step after `step`, or `max_steps` where there is none.
+
+    Args:
+        every: number of updates between observations, "log" or "ends".
+        step: number of updates done; -1 returns step 0.
+        max_steps: number of updates of the complete training.
+    """
     if step < 0:
         return 0
     if isinstance(every, int):
@@ -25,18 +31,19 @@ def next_due(every: Every, step: int, max_steps: int) -> int:
 
 @cache
 def drawn_steps(every: Every, max_steps: int) -> frozenset[int]:
-    """Those of them at which it draws: all, or few with more and more steps in between, the last among them.
+    """Return the scheduled steps at which pictures are drawn, always with the first and the last.
 
-    They are one fewer than may be, for a run that ends early draws at its last step as well.
+    All scheduled steps where they are few; otherwise a selection with growing distances. At most `MAX_PICTURES` - 1
+    steps: a run that stops early also draws at the step where it ends.
     """
-    most = MOST_PICTURES - 1
+    limit = MAX_PICTURES - 1
     steps = [0]
-    while steps[-1] < max_steps and len(steps) <= most:
+    while steps[-1] < max_steps and len(steps) <= limit:
         steps.append(next_due(every, steps[-1], max_steps))
-    if steps[-1] == max_steps and len(steps) <= most:
+    if steps[-1] == max_steps and len(steps) <= limit:
         return frozenset(steps)
-    if not isinstance(every, int):  # of so many powers of ten the latest
-        return frozenset([0, *(max_steps if n == 0 else 10 ** (len(str(max_steps - 1)) - n) for n in range(most - 1))])
+    if not isinstance(every, int):  # the latest powers of ten
+        return frozenset([0, *(max_steps if n == 0 else 10 ** (len(str(max_steps - 1)) - n) for n in range(limit - 1))])
     last = -(-max_steps // every)
-    places = {round(last ** (number / (most - 2))) for number in range(most - 1)}
-    return frozenset(min(place * every, max_steps) for place in {0, *places})
+    indices = {round(last ** (number / (limit - 2))) for number in range(limit - 1)}
+    return frozenset(min(index * every, max_steps) for index in {0, *indices})

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from nnexp import Observation, Picture, Probe, Range, probe
 from nnexp.data import valid_positions
 from nnexp.plotting import ridges
-from nnexp.probing import View, operations_of, watching
+from nnexp.probing import View, record_calls, trace_operations
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,8 +70,8 @@ class Activations(Probe):
 def _layers(module: nn.Module, x: Tensor, *lengths: Tensor) -> dict[str, Layer]:
     """Return layers and bounded functions by name, in the order of their first call."""
     leaves = {name for name, layer in module.named_modules() if name and _is_leaf(name, layer)}
-    with watching(module) as calls:
-        operations, _ = operations_of(module, x, *lengths)
+    with record_calls(module) as calls:
+        operations, _ = trace_operations(module, x, *lengths)
     outputs = {id(call.output): call for call in calls if call.name in leaves}
     layers: dict[str, Layer] = {}
     last = ""

@@ -18,7 +18,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from nnexp import Observation, Picture, Probe, probe
 from nnexp.plotting import colour_bar, mosaic, rounded, shortened
-from nnexp.probing import Call, View, calls_of
+from nnexp.probing import Call, View, forward_calls
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +39,7 @@ class FeatureMaps(Probe):
         x, y, *lengths = view.rows("val", 256)
         rows, names = _examples(y, view.data.target == "class" and not view.data.per_step)
         with torch.no_grad():
-            calls = calls_of(view.module, x[rows], *(t[rows] for t in lengths))
+            calls = forward_calls(view.module, x[rows], *(t[rows] for t in lengths))
         layers = _innermost([call for call in calls if _is_convolution(call, len(rows))])
         if not layers:
             return None

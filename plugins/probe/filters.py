@@ -21,7 +21,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from nnexp import Observation, Picture, Probe, probe
 from nnexp.plotting import colour_bar, label, mosaic, rounded, shortened
-from nnexp.probing import View, calls_of, differentiable
+from nnexp.probing import View, differentiable_input, forward_calls
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +41,7 @@ class Filters(Probe):
         if view.data.kind == "vector":
             return None
         with torch.no_grad():
-            calls = calls_of(view.module, view.rows("val", 1)[0])
+            calls = forward_calls(view.module, view.rows("val", 1)[0])
         first = next((call for call in calls if _has_weights(call.module)), None)
         if first is None:
             return None
@@ -110,9 +110,9 @@ def _gradient(view: View, name: str, copies: int, pick: Pick) -> Tensor | None:
         pick: selects the outputs, one per copy, from the layer's output (copies, places, units).
     """
     row = view.rows("val", 1)[0]
-    x = differentiable(row.expand(copies, *row.shape[1:]), view.data)
+    x = differentiable_input(row.expand(copies, *row.shape[1:]), view.data)
     with torch.enable_grad():
-        output = next(call.output for call in calls_of(view.module, x) if call.name == name)
+        output = next(call.output for call in forward_calls(view.module, x) if call.name == name)
         if not output.requires_grad:
             return None
         total = pick(output.reshape(copies, -1, output.shape[-1])).sum()

@@ -19,7 +19,7 @@ from torch import nn
 
 from nnexp import Observation, Picture, Probe, probe
 from nnexp.plotting import dots, widen
-from nnexp.probing import Call, View, calls_of
+from nnexp.probing import Call, View, forward_calls
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ class GradientNorm(Probe):
         update = view.update
         x, _, *lengths = view.rows("train", 256)
         with torch.no_grad():
-            calls = [call for call in calls_of(view.module, x, *lengths) if call.name and call.output.ndim > 1]
+            calls = [call for call in forward_calls(view.module, x, *lengths) if call.name and call.output.ndim > 1]
             dead = {call.name: _share_dead(call) for call in calls if not list(call.module.children())}
         change = torch.full_like(update.weights, math.nan) if update.change is None else update.change
         vectors = (update.gradient, update.clipped, change, update.weights)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from nnexp.probing.hooks import calls_of
+from nnexp.probing.hooks import forward_calls
 from nnexp.registry.observation import to_plain
 
 OWN = '''"""Bounded functions in several forms. Our own."""
@@ -70,7 +70,7 @@ def test_numbers_are_those_of_the_layers_outputs(view_of, activations) -> None:
     view = view_of("dataset=moons", "model=mlp", step=20)
     seen = activations(view, rows=50)
     x, _ = view.rows("val", 50)
-    outputs = {call.name: call.output.detach() for call in calls_of(view.module, x)}
+    outputs = {call.name: call.output.detach() for call in forward_calls(view.module, x)}
     assert list(seen.histograms) == ["outputs/hidden.0", "outputs/hidden.1", "outputs/head"]
     for name in ("hidden.0", "hidden.1", "head"):
         output, rows = outputs[name], seen.histograms[f"outputs/{name}"]
@@ -110,7 +110,7 @@ def test_states_are_bounded_as_tanh(view_of, activations, model: str) -> None:
         if model == "lstm":
             view.module.core.bias_ih_l0[64:72] = 20.0
     seen = activations(view)
-    h = next(call.output for call in calls_of(view.module, view.rows("val", 64)[0]) if call.name == "core")
+    h = next(call.output for call in forward_calls(view.module, view.rows("val", 64)[0]) if call.name == "core")
     assert seen.scalars["saturated/core"] == pytest.approx(float((h.abs() > 0.97).float().mean()), abs=1e-6)
     assert seen.scalars["saturated/core"] > 0.1
 

@@ -54,7 +54,7 @@ def looked(pair: tuple[str, ...], step: int) -> tuple[Lane, str, list]:
     lane = build(job_of(f"dataset={dataset}", f"model={model}", *more))
     lane.advance(step)
     before = digest([lane.state(), lane.splits])
-    sights = [*ProbeRunner(lane.job, REGISTRY, ProbeLanes(build), lambda: True).look(lane, is_end=True)]
+    sights = [*ProbeRunner(lane.job, REGISTRY, ProbeLanes(build), lambda: True).observe(lane, is_end=True)]
     return lane, before, sights
 
 

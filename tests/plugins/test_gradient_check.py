@@ -98,7 +98,7 @@ def test_a_right_gradient_agrees_for_every_seed(registry, make_lane) -> None:
         torch.manual_seed(seed)
         for layer in (lane.module.hidden[0], lane.module.head):
             layer.reset_parameters()
-        own = ProbeLanes(lambda job: Lane(job, registry, torch.device("cpu"), lambda: False)).look_at(lane)
+        own = ProbeLanes(lambda job: Lane(job, registry, torch.device("cpu"), lambda: False)).copy_from(lane)
         seen = probe(View(own.fresh(), seeded_generator(seed, "probe"), own.exact))
         assert 0 < seen.scalars["largest_error"] < 1e-6
         assert "**agrees**" in seen.texts["verdict"]

@@ -10,8 +10,10 @@ from torch import nn
 from nnexp import DataSpec, plugin
 from nnexp.data.seeding import seeded_generator
 from nnexp.plotting.rendering import render
-from nnexp.probing.field_formula import Field, receptive_field_formulas
-from nnexp.probing.measured_field import Measured, _changes
+from nnexp.probing.field_formula import receptive_field_formulas
+from nnexp.probing.field_rules import Field
+from nnexp.probing.input_changes import change_masks
+from nnexp.probing.measured_field import MeasuredFields
 from nnexp.probing.runner import ProbeLanes
 from nnexp.probing.view import View
 from nnexp.registry.discovery import Registry
@@ -80,7 +82,7 @@ def test_of_a_filter_that_looks_at_its_centre_alone_the_formula_does_not_tell(ma
     lane = make_lane("dataset=edges", "model=cnn", "model.channels=[4]")
     with torch.no_grad():
         lane.module.layers[0].weight *= torch.eye(9)[4].view(3, 3)
-    own = ProbeLanes(lambda job: Lane(job, registry, torch.device("cpu"), lambda: False)).look_at(lane)
+    own = ProbeLanes(lambda job: Lane(job, registry, torch.device("cpu"), lambda: False)).copy_from(lane)
     seen, _ = _seen(registry, View(own.fresh(), seeded_generator(0, "probe"), own.exact))
     assert (_in_order(seen, "measured"), _in_order(seen, "formula")) == ([1.0], [3.0])
     assert _in_order(seen, "effective") == [pytest.approx(1)]
@@ -285,7 +287,7 @@ def test_long_sequences_are_changed_in_blocks_and_the_middle_is_exact(look):
     )
     assert _in_order(seen, "measured") == _in_order(seen, "formula") == [3, 8]
     assert _sizes(seen, "measured")["output"] == 700
-    masks, first, last = _changes((700,))
+    masks, first, last = change_masks((700,))
     assert masks.sum(0).eq(1).all()
     assert (masks.sum(1) == last[0] - first[0] + 1).all()
 
@@ -298,9 +300,9 @@ def test_large_images_are_changed_by_rows_and_columns(look):
 
 def test_the_place_that_is_shown_has_the_largest_field_next_to_the_middle(view_of):
     with view_of("dataset=edges", "model=cnn").exact() as exact:
-        measured = Measured(exact)
-    assert measured.layers["layers.0"].place == [5, 5]
-    assert measured.layers["layers.1"].place in ([2, 2], [2, 3], [3, 2], [3, 3])
+        measured = MeasuredFields(exact)
+    assert measured.layers["layers.0"].centre_position == [5, 5]
+    assert measured.layers["layers.1"].centre_position in ([2, 2], [2, 3], [3, 2], [3, 3])
 
 
 def test_every_picture_is_drawn_from_what_is_written(look):

@@ -1,4 +1,4 @@
-"""Probes in training: when they look, that they change nothing, and what becomes of what they see or raise."""
+"""Probes in training: their schedule, their isolation from training, and the handling of results and errors."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Rude(Probe):
         if self.fault == "text":
             return Observation(scalars={"weight": "heavy"}, histograms={"x": 3})
         if self.fault == "none":
-            print("asked")
+            print("called")
             return None
         return Observation({"weight": float(next(view.module.parameters()).sum()), "missing": float("nan")})
 '''
@@ -91,7 +91,7 @@ def launched(folder: Path, registry, *overrides: str) -> list[Run]:
     return [item.run for item in run_plan(plan_cohorts(jobs, registry), registry, StopRequest(), quiet=True)]
 
 
-def test_the_lanes_of_a_stack_are_looked_into_one_by_one_and_train_the_same(tmp_path: Path, registry) -> None:
+def test_each_lane_of_a_stack_is_observed_and_trains_the_same(tmp_path: Path, registry) -> None:
     overrides = ["dataset=moons", "model=mlp", "seed=0,1,2", "trainer.max_steps=12"]
     plain = launched(tmp_path / "plain", registry, *overrides)
     probed = launched(tmp_path / "probed", registry, *overrides, "probe=gradient_norm")
@@ -109,9 +109,7 @@ def rude(registry_with, write_plugin):
 
 
 @pytest.mark.parametrize("fault", ["", "raise", "exit", "draw", "name", "type", "text"])
-def test_a_rude_probe_changes_nothing_and_what_goes_wrong_in_it_costs_what_it_would_show(
-    train, rude, fault: str, undrawn
-) -> None:
+def test_a_rude_probe_changes_nothing_and_its_errors_stop_only_the_probe(train, rude, fault: str, undrawn) -> None:
     overrides = ["dataset=moons", "model=mlp", "trainer.max_steps=12"]
     plain, here = train(*overrides), Path.cwd()
     with undrawn():
@@ -131,15 +129,15 @@ def test_a_rude_probe_changes_nothing_and_what_goes_wrong_in_it_costs_what_it_wo
         assert facts["probes"]["rude/missing"] is None
 
 
-def test_a_probe_with_nothing_to_say_is_asked_once(train, rude) -> None:
+def test_a_probe_that_returns_none_is_called_once(train, rude) -> None:
     run = train(
         "dataset=moons", "model=mlp", "trainer.max_steps=12", "probe=rude", "probe.rude.fault=none", plugins=rude
     )
-    assert (run.path / "log.txt").read_text() == "asked\n"
+    assert (run.path / "log.txt").read_text() == "called\n"
     assert run.read()["notes"] == []
 
 
-def test_scalars_and_pictures_are_in_the_event_file_at_the_steps_of_the_looks(train) -> None:
+def test_scalars_and_pictures_are_in_the_event_file_at_the_observed_steps(train) -> None:
     run = train(
         "dataset=moons", "model=mlp", "trainer.max_steps=40", "probe=gradient_norm", "probe.gradient_norm.every=2"
     )
@@ -154,7 +152,7 @@ def test_scalars_and_pictures_are_in_the_event_file_at_the_steps_of_the_looks(tr
     assert run.read()["probes"]["gradient_norm/before_clipping/total"] > 0
 
 
-def test_of_texts_as_many_are_shown_as_of_pictures_and_all_are_kept(train) -> None:
+def test_texts_are_shown_at_the_steps_of_pictures_and_all_are_saved(train) -> None:
     overrides = ["dataset=chartext", "model=linear", "trainer.max_steps=30", "probe=sample", "probe.sample.every=2"]
     run = train(*overrides, "probe.sample.length=3", "dataset.length=8")
     events = EventAccumulator(str(run.path), size_guidance={"tensors": 0})
@@ -182,7 +180,7 @@ def test_an_interrupted_run_ends_with_the_figures_and_events_of_one_that_was_not
     assert steps[0] == steps[1] == [0, 20, 40, 60]
 
 
-def test_a_run_that_ends_early_is_looked_into_at_its_last_step(train) -> None:
+def test_a_run_that_stops_early_is_observed_at_its_last_step(train) -> None:
     overrides = ["dataset=moons", "model=mlp", "trainer.lr=1", "trainer.eval_every=5", "trainer.patience=2"]
     run = train(*overrides, "trainer.max_steps=3000", "probe=gradient_norm")
     steps = run.read()["steps"]
