@@ -16,8 +16,8 @@ from nnexp.fit.progress import ProgressListener
 from nnexp.fit.run_writer import RunWriter
 from nnexp.nn import without_compiled_kernels
 from nnexp.stacking import (
+    AttributeKey,
     ParityCheck,
-    Place,
     Stack,
     attributes_of,
     differing_attributes,
@@ -61,7 +61,7 @@ class StackOrSolo:
         self.alone: list[RunWriter] = []
         self.reasons: Counter[str] = Counter()
         self.rehearsals: dict[Lane, ParityCheck] = {}
-        self.read: set[Place] = set()
+        self.read: set[AttributeKey] = set()
 
     def parts(self) -> Iterator[FitGroup]:
         """One after the other, so that no two stacks are in memory at once."""
@@ -114,7 +114,7 @@ class StackOrSolo:
         known = {lane: (writer.path, lane.step, self.rehearsals[lane].draws) for lane, writer in owners.items()}
         return [[owners[lane] for lane in lanes] for lanes in group_stackable(list(owners), self.read, known)]
 
-    def _look(self, writer: RunWriter, places: set[Place]) -> bool:
+    def _look(self, writer: RunWriter, places: set[AttributeKey]) -> bool:
         """Have a lane's plain module rehearse its next step, and note what stands against a stack."""
         lane = writer.lane
         if not isinstance(lane.update, PureUpdate):

@@ -1,4 +1,4 @@
-"""Many lanes as one: what can be stacked, tracing, random numbers, the check against a lane alone."""
+"""Training of many lanes as one stack: grouping, tracing, graph passes, random numbers, parity with solo lanes."""
 
 import lazy_loader
 

@@ -2,7 +2,7 @@ from .lane_memory import lanes_that_fit as lanes_that_fit
 from .parity_check import ParityCheck as ParityCheck
 from .parity_check import lanes_that_differ as lanes_that_differ
 from .stack import Stack as Stack
-from .stackable import Place as Place
+from .stackable import AttributeKey as AttributeKey
 from .stackable import attributes_of as attributes_of
 from .stackable import differing_attributes as differing_attributes
 from .stackable import group_stackable as group_stackable

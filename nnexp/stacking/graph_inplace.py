@@ -1,8 +1,8 @@
-"""Results put into the memory of an input that is read for the last time.
+"""Graph pass that makes pointwise operations write into an input that is read for the last time.
 
-It lies in the caches already, and nothing is allocated. The numbers are the same: operations of one number each are
-carried out alike in place. What shares memory is not read off what operations say of themselves, for some do not say
-it: the graph is run once on tensors without numbers.
+This allocates no memory and writes to what is in the cache already. The numbers are the same: a pointwise operation
+computes them alike in place. Which tensors share memory is found by running the graph once on fake tensors, because
+some operations do not declare that their output is a view.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from nnexp.stacking.graph_simplify import aten, layout
 
-# Those that have no form that works in place have one that is told where to write.
-TOLD = {
+# Operations without an in-place form, and their overloads that take the output tensor as `grad_input`.
+WITH_OUTPUT_ARGUMENT = {
     getattr(aten, name).default: getattr(aten, name).grad_input
     for name in ("gelu_backward", "sigmoid_backward", "tanh_backward", "threshold_backward")
 }
@@ -27,22 +27,26 @@ COMMUTE = {aten.add.Tensor, aten.mul.Tensor}
 
 
 def reuse_memory(module: GraphModule) -> None:
-    """Change, in place, a graph of `nnexp.stacking.graph_simplify`."""
+    """Rewrite pointwise operations of a graph to work in place, where their input is not read afterwards.
+
+    Args:
+        module: a graph from `graph_simplify.simplify`; it is modified.
+    """
     try:
         _find_memory(module)
-    except Exception:  # an operation that needs numbers
+    except Exception:  # an operation that fake tensors do not support
         return
     reuse = _Reuse(module.graph)
     for number, node in enumerate(module.graph.nodes):
-        for place, source in enumerate(node.args[:2]):
-            if reuse.is_free(source, node, number) and _write_into(node, place):
+        for index, source in enumerate(node.args[:2]):
+            if reuse.is_free(source, node, number) and _write_into(node, index):
                 reuse.join(node, source)
                 break
     module.recompile()
 
 
 def _find_memory(module: GraphModule) -> None:
-    """Give the value of each node the memory that it has in a run."""
+    """Replace the recorded value of each node by a fake tensor whose storage shows what shares memory."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     values = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
     with mode:
@@ -51,34 +55,41 @@ def _find_memory(module: GraphModule) -> None:
 
 
 class _Reuse:
-    """Which memory each node's result lies in, and by which node, counted through, it is last read."""
+    """Storage of each node's result, and the number of the node that reads it last."""
 
     def __init__(self, graph: Graph) -> None:
         self.memory = {
             node: value.untyped_storage()._cdata for node in graph.nodes if (value := _value(node)) is not None
         }
-        self.given = {self.memory.get(node) for node in graph.nodes if node.op in ("placeholder", "get_attr")}
-        self.last: dict[Any, float] = {}
+        self.external = {self.memory.get(node) for node in graph.nodes if node.op in ("placeholder", "get_attr")}
+        self.last_read: dict[Any, float] = {}
         for number, node in enumerate(graph.nodes):
             for source in node.all_input_nodes:
-                self.last[self.memory.get(source)] = math.inf if node.op == "output" else number
+                self.last_read[self.memory.get(source)] = math.inf if node.op == "output" else number
 
     def is_free(self, source: Any, node: Node, number: int) -> bool:
-        """Whether the result of a node fits into the memory of an input, which is the graph's own and not read again,
-        nor in another order by another input.
+        """Return whether a node may write its result into the memory of one of its inputs.
+
+        The input must have the result's layout, belong to the graph, and not be read again; no other input of the node
+        may share its memory.
+
+        Args:
+            source: the input.
+            node: the node.
+            number: its index in the graph.
         """
         if not isinstance(source, Node) or _value(source) is None or _value(node) is None:
             return False
-        mine = self.memory[source]
+        storage = self.memory[source]
         others = [other for other in node.all_input_nodes if other is not source]
-        is_last = mine not in self.given and self.last[mine] == number
-        return is_last and layout(source) == layout(node) and all(self.memory.get(other) != mine for other in others)
+        is_last = storage not in self.external and self.last_read[storage] == number
+        return is_last and layout(source) == layout(node) and all(self.memory.get(other) != storage for other in others)
 
     def join(self, node: Node, source: Node) -> None:
-        """The result now lies there, and so do its views."""
-        mine, taken = self.memory[node], self.memory[source]
-        self.memory.update({other: taken for other, memory in self.memory.items() if memory == mine})
-        self.last[taken] = self.last.pop(mine, self.last[taken])
+        """Record that the result of a node, and its views, lie in the memory of an input."""
+        old, new = self.memory[node], self.memory[source]
+        self.memory.update({other: new for other, memory in self.memory.items() if memory == old})
+        self.last_read[new] = self.last_read.pop(old, self.last_read[new])
 
 
 def _value(node: Node) -> Tensor | None:
@@ -86,19 +97,19 @@ def _value(node: Node) -> Tensor | None:
     return value if isinstance(value, Tensor) else None
 
 
-def _write_into(node: Node, place: int) -> bool:
-    """Have the result written into an input, if there is an operation that does it."""
-    if node.target in TOLD:
-        node.kwargs = {**node.kwargs, "grad_input": node.args[place]}
-        node.target = TOLD[node.target]
+def _write_into(node: Node, index: int) -> bool:
+    """Make a node write into one of its inputs; return False where no operation does that."""
+    if node.target in WITH_OUTPUT_ARGUMENT:
+        node.kwargs = {**node.kwargs, "grad_input": node.args[index]}
+        node.target = WITH_OUTPUT_ARGUMENT[node.target]
         return True
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or torch.Tag.pointwise not in target.tags or node.kwargs:
         return False
     packet = getattr(aten, target.overloadpacket.__name__ + "_", None)
-    if packet is None or target._overloadname not in packet.overloads() or (place and target not in COMMUTE):
+    if packet is None or target._overloadname not in packet.overloads() or (index and target not in COMMUTE):
         return False
     node.target = getattr(packet, target._overloadname)
-    if place:
+    if index:
         node.args = (node.args[1], node.args[0])
     return True

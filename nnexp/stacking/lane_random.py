@@ -1,8 +1,9 @@
-"""Random numbers within a stack: each lane's own, whatever other lanes there are.
+"""Random numbers for the lanes of a stack, independent of the other lanes in it.
 
-A generator would give its numbers to all lanes in turn, and a lane's would depend on how many come before it. Here each
-number is a hash of the lane's seed, the step, the draw and the place in it (SplitMix64, Steele, Lea & Flood, 2014,
-doi:10.1145/2660193.2660195). A run alone draws from torch's generator: with it a lane is equal in distribution only.
+A shared generator would hand its numbers to the lanes in turn, so that a lane's numbers depended on its place in the
+stack. Here each number is a hash of the lane's seed, the step, the number of the draw and the index in it (SplitMix64,
+Steele, Lea & Flood, 2014, doi:10.1145/2660193.2660195). A solo run draws from torch's generator, so the two agree in
+distribution only.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from nnexp.data import derive_seed
 
 
 def _signed(number: int) -> int:
-    """The same 64 bits as a tensor holds them."""
+    """Convert an unsigned 64-bit integer to the signed one with the same bits."""
     return (number + 2**63) % 2**64 - 2**63
 
 
@@ -30,17 +31,22 @@ MIXERS = ((30, _signed(0xBF58476D1CE4E5B9)), (27, _signed(0x94D049BB133111EB)))
 
 
 def first_keys(seeds: Sequence[int], device: torch.device) -> Tensor:
-    """(K,): where the draws of each lane begin."""
+    """Return one key (K,) for each lane, from its seed."""
     return torch.tensor([derive_seed(seed, "draws") for seed in seeds], device=device)
 
 
 def step_keys(first: Tensor, step: int) -> Tensor:
-    """(K,): where the draws of an update begin."""
+    """Return the keys (K,) of one update.
+
+    Args:
+        first: (K,), from `first_keys`.
+        step: number of the update.
+    """
     return _mixed(first + _signed(step * GAMMA))
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:
-    """Shifted to the right, with zeros from the left."""
+    """Shift right, filling with zeros."""
     result: Tensor = (x >> bits) & (2 ** (64 - bits) - 1)
     return result
 
@@ -52,14 +58,26 @@ def _mixed(x: Tensor) -> Tensor:
 
 
 def uniform(key: Tensor, shape: Iterable[int], dtype: torch.dtype) -> Tensor:
-    """Numbers in [0, 1) of 24 bits."""
+    """Return uniform numbers in [0, 1), multiples of 2**-24.
+
+    Args:
+        key: (), determines all numbers.
+        shape: shape of the result.
+        dtype: floating-point type of the result.
+    """
     shape = tuple(shape)
-    places = torch.arange(1, math.prod(shape) + 1, device=key.device) * GAMMA
-    return (_shifted(_mixed(key + places), 40).to(dtype) * 2.0**-24).view(shape)
+    indices = torch.arange(1, math.prod(shape) + 1, device=key.device) * GAMMA
+    return (_shifted(_mixed(key + indices), 40).to(dtype) * 2.0**-24).view(shape)
 
 
 class LaneRandom(TorchFunctionMode):
-    """In the block, what a module draws comes from `key`, a tensor () under vmap. Other draws are refused by vmap."""
+    """Replaces dropout and other random torch functions within its block by ones that draw from a key.
+
+    Used under vmap, which raises for all other random functions.
+
+    Args:
+        key: () per lane, from `step_keys`.
+    """
 
     def __init__(self, key: Tensor) -> None:
         super().__init__()
@@ -68,10 +86,11 @@ class LaneRandom(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        drawn = DRAWN.get(func)
-        return drawn(self, *args, **(kwargs or {})) if drawn else func(*args, **(kwargs or {}))
+        replacement = REPLACEMENTS.get(func)
+        return replacement(self, *args, **(kwargs or {})) if replacement else func(*args, **(kwargs or {}))
 
     def uniform(self, shape: Iterable[int], dtype: torch.dtype) -> Tensor:
+        """Draw uniform numbers in [0, 1)."""
         self.count += 1
         return uniform(_mixed(self.key + self.count), shape, dtype)
 
@@ -84,7 +103,7 @@ class LaneRandom(TorchFunctionMode):
         *,
         channels: bool = False,
     ) -> Tensor:
-        """Of single numbers, or of whole channels (B, C, ...)."""
+        """Apply dropout to single numbers, or to whole channels of (B, C, ...)."""
         if not training or not p:
             return input
         shape = (*input.shape[:2], *[1] * (input.dim() - 2)) if channels else input.shape
@@ -92,15 +111,16 @@ class LaneRandom(TorchFunctionMode):
         return torch.where(is_kept, input / (1 - p), torch.zeros_like(input)) if p < 1 else torch.zeros_like(input)
 
     def rand_like(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """Draw uniform numbers of the shape of x."""
         return self.uniform(x.shape, dtype or x.dtype)
 
     def randn_like(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """By Box & Muller (1958, doi:10.1214/aoms/1177706645)."""
+        """Draw normal numbers of the shape of x, by Box & Muller (1958, doi:10.1214/aoms/1177706645)."""
         radius = (-2 * (1 - self.uniform(x.shape, dtype or x.dtype)).log()).sqrt()
         return radius * (2 * math.pi * self.uniform(x.shape, dtype or x.dtype)).cos()
 
 
-DRAWN: dict[Any, Callable[..., Tensor]] = {
+REPLACEMENTS: dict[Any, Callable[..., Tensor]] = {
     torch.dropout: LaneRandom.dropout,
     functional.dropout: LaneRandom.dropout,
     functional.dropout1d: partial(LaneRandom.dropout, channels=True),

@@ -1,4 +1,4 @@
-"""The next step of a lane as its plain module and its own trainer make it, to be held against what a stack makes."""
+"""Check that a stack computes the same next step as the plain module and trainer of each lane."""
 
 from __future__ import annotations
 
@@ -11,15 +11,23 @@ from nnexp.base import get_rng_state, rng_states_equal, set_rng_state
 from nnexp.stacking.stack import Stack
 from nnexp.training import Lane, PureUpdate
 
-# How far the stack may be from the plain module, relative.
+# Largest relative difference between stack and plain module, by precision.
 TOLERANCE = {32: 1e-3, 64: 1e-8, "bf16": 0.1}
 
 
 class ParityCheck:
-    """What a lane's plain module gives at its next step; the lane is left as it was.
+    """Reference values of a lane's next step, from its plain module; the state of the lane is restored.
 
     Args:
-        lane: may draw random numbers in training, in its module: then it is compared in evaluation mode.
+        lane: the lane. If its module draws random numbers in training, loss and gradient are compared in evaluation
+            mode.
+
+    Attributes:
+        draws: whether the module draws random numbers in training.
+        first: loss () and gradient (P,) of the next update.
+        evaluation: loss () in evaluation mode.
+        weights: (P,), after two updates with that gradient.
+        trainer_draws: whether the trainer's update draws random numbers.
     """
 
     def __init__(self, lane: Lane) -> None:
@@ -35,8 +43,15 @@ class ParityCheck:
         set_rng_state(before)
 
     def difference(self, loss: Tensor, gradient: Tensor, evaluation: Tensor, weights: Tensor) -> str | None:
-        """What of a stack's loss (), gradient (P,), loss in evaluation () and weights (P,) after two updates with this
-        lane's own gradient is not as here, or None. What is not finite here and there is the same.
+        """Return the name of the first quantity that differs from the reference, or None.
+
+        Two quantities with values that are not finite count as equal.
+
+        Args:
+            loss: (), of the stack.
+            gradient: (P,), of the stack.
+            evaluation: (), the stack's loss in evaluation mode.
+            weights: (P,), the stack's after two updates with the gradient of `first`.
         """
         first, before = self.first, self.lane.weights.vector
         pairs = {
@@ -45,24 +60,31 @@ class ParityCheck:
             "loss in evaluation": (self.evaluation, evaluation),
             "update": (self.weights - before, weights - before),
         }
-        return next((name for name, (mine, theirs) in pairs.items() if not self._close(mine, theirs)), None)
+        return next((name for name, (expected, actual) in pairs.items() if not self._close(expected, actual)), None)
 
-    def _close(self, mine: Tensor, theirs: Tensor) -> bool:
-        if not mine.isfinite().all() or not theirs.isfinite().all():
-            return bool(mine.isfinite().all() == theirs.isfinite().all())
-        # What is nothing but rounding, as a gradient of a bias before a normalisation, is not compared with itself.
-        scale = torch.linalg.vector_norm(mine) + 1e-3 * self.first.loss.abs().clamp(max=1)
-        return bool(torch.linalg.vector_norm(mine - theirs) <= TOLERANCE[self.lane.job.options.precision] * scale)
+    def _close(self, expected: Tensor, actual: Tensor) -> bool:
+        if not expected.isfinite().all() or not actual.isfinite().all():
+            return bool(expected.isfinite().all() == actual.isfinite().all())
+        # The second term is for values that are rounding alone, such as gradients of a bias before a normalisation.
+        scale = torch.linalg.vector_norm(expected) + 1e-3 * self.first.loss.abs().clamp(max=1)
+        return bool(torch.linalg.vector_norm(expected - actual) <= TOLERANCE[self.lane.job.options.precision] * scale)
 
 
-def lanes_that_differ(stack: Stack, rehearsals: Sequence[ParityCheck]) -> dict[int, str]:
-    """The lanes, by place, that the stack would train otherwise than they are alone, and what is other."""
+def lanes_that_differ(stack: Stack, checks: Sequence[ParityCheck]) -> dict[int, str]:
+    """Return the lanes that the stack would train differently from their plain modules.
+
+    Args:
+        stack: the stack; its state is unchanged.
+        checks: references of its lanes, in their order.
+
+    Returns:
+        The name of the quantity that differs, by index of the lane.
+    """
     losses, gradients = stack.first_step()
     evaluations = stack.first_evaluation()
-    copies = [rehearsals[0]] * (len(stack.rows) - len(rehearsals))
-    weights = stack.update.trial_update(
-        torch.stack([each.first.gradient for each in [*rehearsals, *copies]]), stack.step + 1
-    )
-    given = zip(rehearsals, losses, gradients, evaluations, weights, strict=False)  # copies stand in further rows
-    differences = {place: each.difference(*made) for place, (each, *made) in enumerate(given)}
-    return {place: what for place, what in differences.items() if what is not None}
+    copies = [checks[0]] * (len(stack.rows) - len(checks))
+    weights = stack.update.trial_update(torch.stack([each.first.gradient for each in [*checks, *copies]]), stack.step + 1)
+    # Not strict: the rows beyond the lanes are copies of the first.
+    values = zip(checks, losses, gradients, evaluations, weights, strict=False)
+    differences = {index: check.difference(*actual) for index, (check, *actual) in enumerate(values)}
+    return {index: name for index, name in differences.items() if name is not None}

@@ -1,4 +1,4 @@
-"""K lanes of one configuration as one model with a leading lane axis, trained by one sequence of tensor operations."""
+"""Training of K lanes of one configuration as one model with a leading lane axis."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from torch.fx import GraphModule
 from nnexp.data import MAX_EVALUATED_ROWS, StackedBatches, metric_names, sum_metrics
 from nnexp.nn import is_compiled
 from nnexp.rundir import Rows
+from nnexp.stacking.graph_codegen import function_of
 from nnexp.stacking.graph_inplace import reuse_memory
 from nnexp.stacking.graph_matmul import turn_products
-from nnexp.stacking.graph_simplify import function_of, reshapes_in_place, simplify
+from nnexp.stacking.graph_simplify import reshapes_in_place, simplify
 from nnexp.stacking.lane_random import first_keys, step_keys
 from nnexp.stacking.stacked_tensors import stack_fixed, stack_weights
 from nnexp.stacking.vmap_rules import check_batch_rules
@@ -25,8 +26,8 @@ LayerNorms = tuple[int, Tensor]
 
 
 @dataclass(frozen=True)
-class State:
-    """All that changes in training, of all lanes."""
+class Snapshot:
+    """Snapshot of all lanes at one step: weights (K, P), optimiser state, and buffers and frozen parameters."""
 
     step: int
     weights: Tensor
@@ -35,19 +36,28 @@ class State:
 
 
 class Stack:
-    """Lanes that go on together. While they do, their modules' tensors are rows of the stack's.
+    """Lanes that train together; the tensors of their modules are rows of the stack's tensors.
 
-    A lane's numbers depend on nothing of the others. That needs two rows at least, for of one some operations compute
-    in another way, and now and then more (`training.bit_exact`): copies of the first lane stand in those that are left.
+    The numbers of a lane do not depend on the other lanes. This takes at least two rows, because some operations round
+    differently for one, and sometimes more (`nnexp.training.bit_exact`); copies of the first lane fill them up.
+
+        stack = Stack(lanes, should_stop=lambda: False)
+        rows = stack.advance(100)  # by lane: losses and gradient norms of each step, or Diverged
 
     Args:
-        lanes: of one configuration, at the same step.
-        stopped: asked before every update; training pauses where it says yes.
-        draws: whether the modules draw random numbers in training, as for dropout.
+        lanes: lanes of one configuration, at the same step.
+        should_stop: called before every update; training pauses where it returns True.
+        draws: whether the modules draw random numbers in training, such as dropout.
+
+    Attributes:
+        live: indices of the lanes that have neither diverged nor been released.
+        step: number of updates done.
+        weights: (K, P), including the rows of copies.
+        is_compiled: whether the step uses compiled kernels.
     """
 
-    def __init__(self, lanes: Sequence[Lane], stopped: Callable[[], bool], draws: bool = False) -> None:
-        self.lanes, self.stopped, self.draws = list(lanes), stopped, draws
+    def __init__(self, lanes: Sequence[Lane], should_stop: Callable[[], bool], draws: bool = False) -> None:
+        self.lanes, self.should_stop, self.draws = list(lanes), should_stop, draws
         self.live = set(range(len(lanes)))
         self.step, self.first = lanes[0].step, lanes[0]
         self._build(max(2, len(lanes)))
@@ -66,7 +76,7 @@ class Stack:
         self.run = function_of(traced)
 
     def _build(self, num_rows: int) -> None:
-        """Make the tensors; rows beyond the lanes are copies of the first."""
+        """Stack the tensors; rows beyond the lanes are copies of the first."""
         first = self.first
         self.rows = rows = self.lanes + [first] * (num_rows - len(self.lanes))
         self.feed = StackedBatches([lane.batches for lane in rows])
@@ -83,8 +93,11 @@ class Stack:
             return self.stacked.trace(self.state, self.keys, next(self.feed.take(self.step + 1, 1)))
 
     def first_step(self) -> tuple[Tensor, Tensor]:
-        """Losses (K,) and gradients (K, P) of the next update, which is not made; without draws, in evaluation mode."""
-        before = self._kept()
+        """Return losses (K,) and gradients (K, P) of the next update without making it.
+
+        A stack with random draws computes them in evaluation mode.
+        """
+        before = self._snapshot()
         batch = next(self.feed.take(self.step + 1, 1))
         if self.draws:
             self.first.module.eval()
@@ -97,22 +110,24 @@ class Stack:
         return losses, torch.cat([g.reshape(len(losses), -1) for g in grads], dim=1)
 
     def first_evaluation(self) -> Tensor:
-        """(K,): the loss of the next update's batch in evaluation mode, times its predictions."""
-        before, batch = self._kept(), next(self.feed.take(self.step + 1, 1))
+        """Return the summed loss (K,) of the next update's batch in evaluation mode, over its predictions."""
+        before, batch = self._snapshot(), next(self.feed.take(self.step + 1, 1))
         with self.first.arithmetic():
             losses = self.stacked.measure(self.state, batch)["loss"]
         self._restore(before)
         return losses
 
     def advance(self, stop: int) -> dict[Lane, Rows | Diverged]:
-        """Train up to step `stop`, or until stopped; gives the rows of these steps for each lane that is live.
+        """Train up to step `stop`, or until `should_stop` returns True.
 
-        A lane that diverges is released: its weights are those from before the update that went wrong, and its rows
-        end there.
+        A lane that diverges is released, with the weights from before the update that was not finite.
+
+        Returns:
+            For each live lane the metrics of these steps, or Diverged with the metrics up to the step that failed.
         """
-        before = self._kept()
+        before = self._snapshot()
         numbers, layer_norms = self._train(stop - self.step)
-        bad = self._first_bad(numbers)
+        bad = self._first_non_finite(numbers)
         if bad:
             self._rewind(bad, before)
         rows = self._lane_rows(before.step + 1, numbers, layer_norms)
@@ -128,24 +143,24 @@ class Stack:
         return outcomes
 
     def compacted(self) -> Stack:
-        """A smaller stack where half of the lanes were released: making it costs a trace."""
+        """Return a new stack of the live lanes if at most half are left, else self; a new stack costs a trace."""
         if not self.live or len(self.lanes) <= 2 or 2 * len(self.live) > len(self.lanes):
             return self
-        return Stack([self.lanes[k] for k in sorted(self.live)], self.stopped, self.draws)
+        return Stack([self.lanes[k] for k in sorted(self.live)], self.should_stop, self.draws)
 
     def release(self, lane: Lane) -> None:
-        """Nothing more is said of a lane that is at its end."""
+        """Leave a lane out of the results from now on."""
         self.live.discard(self.lanes.index(lane))
 
     def evaluate(self, split: str) -> dict[Lane, dict[str, float]]:
-        """Metrics of a split, `<split>/<name>`, for each lane that is live."""
+        """Return the metrics of a split, `<split>/<name>`, for each live lane."""
         parts = self.feed.evaluation([lane.splits[split] for lane in self.rows], self.first.data, MAX_EVALUATED_ROWS)
         before = [t.clone() for t in self.fixed.values()]
         with self.first.arithmetic():
             measured = sum_metrics(self.stacked.measure(self.state, part) for part in parts)
         sums = {name: t.tolist() for name, t in measured.items()}
-        for mine, kept in zip(self.fixed.values(), before, strict=True):
-            mine.copy_(kept)  # a module may change a buffer in evaluation too
+        for tensor, value in zip(self.fixed.values(), before, strict=True):
+            tensor.copy_(value)  # a module may change a buffer in evaluation too
         names = metric_names(self.first.data)
         return {
             self.lanes[k]: {f"{split}/{name}": sums[name][k] / sums["count"][k] for name in names}
@@ -153,19 +168,20 @@ class Stack:
         }
 
     def _train(self, count: int, pausable: bool = True) -> tuple[Tensor, list[LayerNorms]]:
-        """The hot path: no number leaves the device here, and nothing is done lane by lane.
+        """Run the hot path: no number leaves the device, and no Python loop runs over lanes.
 
-        Gives losses and gradient norms (2, updates done, K), and now and then the norms by layer.
+        Returns:
+            Losses and gradient norms (2, updates done, K), and at recorded steps the norms by layer.
         """
         done = 0
         numbers = self.weights.new_empty(2, count, len(self.rows))
         layer_norms: list[LayerNorms] = []
         for batch in self.feed.take(self.step + 1, count):
-            if pausable and self.stopped():
+            if pausable and self.should_stop():
                 break
             step = self.step + 1
-            given = batch if self.keys is None else (step_keys(self.keys, step), *batch)
-            losses, *grads = self.run(*self.state, *given)
+            inputs = batch if self.keys is None else (step_keys(self.keys, step), *batch)
+            losses, *grads = self.run(*self.state, *inputs)
             flat = torch.cat([g.reshape(len(losses), -1) for g in grads], dim=1)
             norms = torch.linalg.vector_norm(flat, dim=1)
             if self.first.is_recorded(step):
@@ -176,23 +192,24 @@ class Stack:
         return numbers[:, :done], layer_norms
 
     def _layer_norms(self, flat: Tensor) -> Tensor:
-        """(K, P) -> (K, number of layers)."""
-        own = self.first.weights
-        squares = torch.stack([part.square().sum(1) for part in flat.split(own.sizes, dim=1)], dim=1)
-        return squares.new_zeros(len(flat), len(own.layers)).index_add(1, own.layer_index, squares).sqrt()
+        """Return the norms (K, L) of the layers of gradients (K, P)."""
+        weights = self.first.weights
+        squares = torch.stack([part.square().sum(1) for part in flat.split(weights.sizes, dim=1)], dim=1)
+        return squares.new_zeros(len(flat), len(weights.layers)).index_add(1, weights.layer_index, squares).sqrt()
 
     def _lane_rows(self, first: int, numbers: Tensor, layer_norms: list[LayerNorms]) -> list[Rows]:
-        """Of each lane, moved to the host at once."""
+        """Return the metrics of each lane, moved to the host in one transfer."""
         names = [f"grad_norm/{layer}" for layer in self.first.weights.layers]
-        sparse: list[dict[int, dict[str, float]]] = [{} for _ in self.rows]
+        recorded: list[dict[int, dict[str, float]]] = [{} for _ in self.rows]
         for step, norms in layer_norms:
-            for lane, of_lane, values in zip(self.rows, sparse, norms.tolist(), strict=True):
-                of_lane[step] = {"lr": lane.update.lr(step), **dict(zip(names, values, strict=True))}
-        return [Rows(first, *each) for each in zip(*numbers.transpose(1, 2).tolist(), sparse, strict=True)]
+            for lane, lane_record, values in zip(self.rows, recorded, norms.tolist(), strict=True):
+                lane_record[step] = {"lr": lane.update.lr(step), **dict(zip(names, values, strict=True))}
+        return [Rows(first, *each) for each in zip(*numbers.transpose(1, 2).tolist(), recorded, strict=True)]
 
-    def _first_bad(self, numbers: Tensor) -> dict[int, int]:
-        """For each live lane that is not finite, the index of its first update that is not; after the last update its
-        weights count, for no loss follows.
+    def _first_non_finite(self, numbers: Tensor) -> dict[int, int]:
+        """Return the index of the first update that is not finite, for each live lane that has one.
+
+        After the last update of training the weights are checked too, because no loss follows.
         """
         is_bad = ~numbers.isfinite().all(0)
         if self.step == self.first.trainer.max_steps and len(is_bad):
@@ -200,29 +217,29 @@ class Stack:
         lanes = is_bad.any(0).nonzero().flatten().tolist()
         return {k: int(is_bad[:, k].nonzero()[0]) for k in lanes if k in self.live}
 
-    def _rewind(self, bad: dict[int, int], before: State) -> None:
-        """Give each lane that went wrong the state from before that update; the others keep theirs."""
-        after = self._kept()
+    def _rewind(self, bad: dict[int, int], before: Snapshot) -> None:
+        """Restore each diverged lane to the state before its update that was not finite; the others keep theirs."""
+        after = self._snapshot()
         self._restore(before)
-        found = []
+        states = []
         for k, index in sorted(bad.items(), key=lambda item: item[1]):
             self._train(before.step + index - self.step, pausable=False)
-            found.append((k, self.step, self._kept(), self.update.row(k)))
+            states.append((k, self.step, self._snapshot(), self.update.row(k)))
         self._restore(after)
-        for k, step, state, optimizer_state in found:
+        for k, step, state, optimizer_state in states:
             self.weights[k] = state.weights[k]
-            for mine, theirs in zip(self.fixed.values(), state.fixed, strict=True):
-                mine[k] = theirs[k]
+            for tensor, value in zip(self.fixed.values(), state.fixed, strict=True):
+                tensor[k] = value[k]
             self.lanes[k].step, self.updates[k].optimizer_state = step, optimizer_state
 
-    def _kept(self) -> State:
-        # What an update gives is new, and what it was given is not changed: no copy is needed.
+    def _snapshot(self) -> Snapshot:
+        # An update returns a new optimiser state and does not change the old one, so that needs no copy.
         fixed = [t.clone() for t in self.fixed.values()]
-        return State(self.step, self.weights.clone(), self.update.state, fixed)
+        return Snapshot(self.step, self.weights.clone(), self.update.state, fixed)
 
     @torch.no_grad()
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: Snapshot) -> None:
         self.step, self.update.state = state.step, state.optimizer
         self.weights.copy_(state.weights)
-        for mine, theirs in zip(self.fixed.values(), state.fixed, strict=True):
-            mine.copy_(theirs)
+        for tensor, value in zip(self.fixed.values(), state.fixed, strict=True):
+            tensor.copy_(value)

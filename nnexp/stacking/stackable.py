@@ -1,4 +1,4 @@
-"""Which lanes can be trained as one stack: those that the same code, given each its own tensors, computes alike."""
+"""Grouping of lanes that can be trained as one stack: the same code computes them all, given their tensors."""
 
 from __future__ import annotations
 
@@ -18,33 +18,36 @@ from torch import Tensor, nn
 from nnexp.stacking.stacked_tensors import fixed_tensors
 from nnexp.training import Lane
 
-HOOKS = "hooks"  # of a part of the module; they are run without being read
-OWN = frozenset(vars(nn.Module())) | {"fused"}
+HOOKS = "hooks"  # of a submodule; they run without being read as attributes
+MODULE_ATTRIBUTES = frozenset(vars(nn.Module())) | {"fused"}  # not compared
 
-Place = tuple[str, str]  # of an attribute: the path of a part of the module, and its name there
+AttributeKey = tuple[str, str]  # path of a submodule, and name of an attribute in it
 
 
-def differing_attributes(lanes: Sequence[Lane]) -> set[Place]:
-    """The attributes that are not the same in all modules."""
+def differing_attributes(lanes: Sequence[Lane]) -> set[AttributeKey]:
+    """Return the attributes whose values are not equal in the modules of all lanes."""
     attributes = [attributes_of(lane.module) for lane in lanes]
-    return {place for place in set().union(*attributes) if len({each.get(place) for each in attributes}) > 1}
+    return {key for key in set().union(*attributes) if len({each.get(key) for each in attributes}) > 1}
 
 
-def group_stackable(lanes: Sequence[Lane], read: set[Place], known: Mapping[Lane, Any]) -> list[list[Lane]]:
-    """Lanes of which the same is known, and whose modules have the same shapes and the same values of the attributes
-    that a forward pass reads.
+def group_stackable(lanes: Sequence[Lane], read: set[AttributeKey], extra: Mapping[Lane, Any]) -> list[list[Lane]]:
+    """Group lanes whose modules have the same shapes and the same values of the attributes that a forward pass reads.
+
+    Args:
+        lanes: the lanes.
+        read: attributes that a forward pass reads, from `watch_attribute_reads`.
+        extra: further values by lane that must be equal within a group, such as the step.
     """
     groups: dict[Any, list[Lane]] = {}
     for lane in lanes:
         attributes = attributes_of(lane.module)
-        told = [value for place, value in attributes.items() if place in read or place[1] == HOOKS]
-        key = (known[lane], _shapes(lane), tuple(told))
-        groups.setdefault(key, []).append(lane)
+        relevant = [value for key, value in attributes.items() if key in read or key[1] == HOOKS]
+        groups.setdefault((extra[lane], _shapes(lane), tuple(relevant)), []).append(lane)
     return list(groups.values())
 
 
 def _shapes(lane: Lane) -> Any:
-    """All sizes that the lanes of a stack have in common, and the kinds of module that it is made of."""
+    """Return the shapes and dtypes of weights and data, and the module classes, which a stack requires to be equal."""
     module = lane.module
     tensors = [*zip(lane.weights.names, lane.weights.params, strict=True), *fixed_tensors(module)]
     splits = [(t.shape, t.dtype) for split in lane.splits.values() for t in split]
@@ -52,13 +55,16 @@ def _shapes(lane: Lane) -> Any:
     return (lane.data, tuple(splits), tuple((name, t.shape, t.dtype) for name, t in tensors), tuple(kinds))
 
 
-def attributes_of(module: nn.Module) -> dict[Place, Any]:
-    """What the parts of a module hold besides tensors that are registered and other parts, as values to compare."""
+def attributes_of(module: nn.Module) -> dict[AttributeKey, Any]:
+    """Return the plain attributes of a module and its submodules, as values to compare.
+
+    Registered tensors and submodules are left out; registered hooks are included under the name `HOOKS`.
+    """
     return {
         (path, name): _value(value)
         for path, part in module.named_modules()
         for name, value in [*vars(part).items(), *_slots(part)]
-        if name not in OWN
+        if name not in MODULE_ATTRIBUTES
     } | {(path, HOOKS): _value(hooks) for path, part in module.named_modules() if (hooks := _hooks(part))}
 
 
@@ -73,9 +79,9 @@ def _hooks(part: nn.Module) -> list[Any]:
 
 
 def _value(value: Any, depth: int = 6) -> Any:
-    """Something equal for equal values, and never for others: what cannot be looked into is equal to itself alone."""
+    """Return a key that is equal for equal values and for no others; an opaque object equals itself only."""
     if isinstance(value, nn.Parameter):
-        return "parameter"  # it is registered, here or elsewhere
+        return "parameter"  # it is registered in some submodule
     if isinstance(value, bool | int | float | complex | str | bytes | None):
         return (type(value).__name__, repr(value))
     if depth == 0:
@@ -96,7 +102,7 @@ def _contents(value: Any) -> list[Any]:
         return [id(value)]
 
 
-# What makes up a value of each kind.
+# Components that decide whether two values of a type are equal.
 PARTS: dict[Any, Callable[[Any], Any]] = {
     Tensor: lambda t: (str(t.dtype), tuple(t.shape), t.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()),
     np.generic: lambda n: (str(n.dtype), n.tobytes()),
@@ -115,21 +121,31 @@ PARTS: dict[Any, Callable[[Any], Any]] = {
 
 
 @contextmanager
-def watch_attribute_reads(module: nn.Module, places: set[Place], read: set[Place]) -> Iterator[None]:
-    """In the block, each of the named attributes that is read is added to `read`."""
+def watch_attribute_reads(module: nn.Module, keys: set[AttributeKey], read: set[AttributeKey]) -> Iterator[None]:
+    """Record which attributes of a module are read within the block.
+
+        read: set[AttributeKey] = set()
+        with watch_attribute_reads(module, differing_attributes(lanes), read):
+            module(x)
+
+    Args:
+        module: the module; the classes of its submodules are replaced within the block.
+        keys: attributes to watch.
+        read: receives the watched attributes that were read.
+    """
     with ExitStack() as undo:
-        for path in {path for path, _ in places}:
-            part = module.get_submodule(path)
-            own = {name for where, name in places if where == path}
-            plain_class = type(part)
+        for path in {path for path, _ in keys}:
+            submodule = module.get_submodule(path)
+            watched = {name for where, name in keys if where == path}
+            plain_class = type(submodule)
 
-            def look(
-                self: nn.Module, name: str, path: str = path, own: set[str] = own, plain: type = plain_class
+            def getattribute(
+                self: nn.Module, name: str, path: str = path, watched: set[str] = watched, plain: type = plain_class
             ) -> Any:
-                if name in own:
+                if name in watched:
                     read.add((path, name))
-                return plain.__getattribute__(self, name)  # type: ignore[call-arg, arg-type]  # its class, not it
+                return plain.__getattribute__(self, name)  # type: ignore[call-arg, arg-type]  # a class, not an instance
 
-            part.__class__ = type(plain_class.__name__, (plain_class,), {"__getattribute__": look})
-            undo.callback(setattr, part, "__class__", plain_class)
+            submodule.__class__ = type(plain_class.__name__, (plain_class,), {"__getattribute__": getattribute})
+            undo.callback(setattr, submodule, "__class__", plain_class)
         yield

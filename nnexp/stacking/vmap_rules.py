@@ -1,7 +1,7 @@
-"""Functions that torch would carry out for all lanes of a stack at once in a way that depends on how many there are.
+"""Replacements for torch functions whose rounding under vmap depends on the number of lanes.
 
-Under vmap a convolution gets a group for each lane, and a normalisation over the batch more channels; torch picks its
-code by their number. Here they are products and means that give each lane the same digits in every stack.
+Under vmap a convolution becomes a grouped one and a batch normalisation gets more channels, and torch chooses kernels
+by their number. The replacements are matrix products and means, which round the same for a lane in every stack.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UNSAFE = {"convolution", "native_batch_norm", "_native_batch_norm_legit", "_batc
 
 
 class Rules(TorchFunctionMode):
-    """In the block, functions that have a rule follow it."""
+    """Calls the replacements in `RULES` within its block."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -38,9 +38,13 @@ def convolve(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Tensor:
-    """(B, C, ...) and (O, C, k, ...) -> (B, O, ...): every window as a row, times the filters."""
+    """Convolve (B, C, ...) with filters (O, C, k, ...) to (B, O, ...), as a product of windows and filters.
+
+    Arguments are those of `torch.nn.functional.conv1d`, `conv2d` and `conv3d`. Raises NnexpError for groups and for
+    padding by name.
+    """
     if groups != 1 or isinstance(padding, str):
-        raise NnexpError("convolutions in groups, or padded by name, have no rule")
+        raise NnexpError("convolutions with groups, or with padding given by name, have no rule")
     axes = weight.dim() - 2
     strides, paddings, dilations = (
         [each] * axes if isinstance(each, int) else list(each) * (axes // len(each))
@@ -63,7 +67,10 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """(B, C, ...), each channel brought to mean 0 and variance 1 over batch and positions, or by running means."""
+    """Normalise each channel of (B, C, ...) over batch and positions, or by the running statistics in evaluation.
+
+    Arguments are those of `torch.nn.functional.batch_norm`; running statistics are updated in place.
+    """
     others = [axis for axis in range(input.dim()) if axis != 1]
     if training or running_mean is None or running_var is None:
         mean, var = input.mean(others), input.var(others, unbiased=False)
@@ -73,7 +80,7 @@ def batch_norm(
             running_var.mul_(1 - momentum).add_(momentum * count / max(1, count - 1) * var.detach())
     else:
         mean, var = running_mean, running_var
-    return _scaled(input, mean, var, eps, weight, bias, (1, -1, *[1] * (input.dim() - 2)))
+    return _normalise(input, mean, var, eps, weight, bias, (1, -1, *[1] * (input.dim() - 2)))
 
 
 def instance_norm(
@@ -86,16 +93,19 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """(B, C, ...), each channel of each row brought to mean 0 and variance 1 over positions."""
+    """Normalise each channel of each row of (B, C, ...) over positions.
+
+    Arguments are those of `torch.nn.functional.instance_norm`. Raises NnexpError for running statistics.
+    """
     if running_mean is not None or not use_input_stats:
-        raise NnexpError("a normalisation of instances by running means has no rule")
+        raise NnexpError("instance normalisation with running statistics has no rule")
     others = list(range(2, input.dim()))
     mean, var = input.mean(others), input.var(others, unbiased=False)
     shape = (1, -1, *[1] * (input.dim() - 2))
-    return _scaled(input, mean, var, eps, weight, bias, shape, (*mean.shape, *[1] * (input.dim() - 2)))
+    return _normalise(input, mean, var, eps, weight, bias, shape, (*mean.shape, *[1] * (input.dim() - 2)))
 
 
-def _scaled(
+def _normalise(
     x: Tensor,
     mean: Tensor,
     var: Tensor,
@@ -103,10 +113,10 @@ def _scaled(
     weight: Tensor | None,
     bias: Tensor | None,
     shape: Sequence[int],
-    of_moments: Sequence[int] | None = None,
+    moment_shape: Sequence[int] | None = None,
 ) -> Tensor:
-    of_moments = shape if of_moments is None else of_moments
-    x = (x - mean.view(of_moments)) / (var + eps).sqrt().view(of_moments)
+    moment_shape = shape if moment_shape is None else moment_shape
+    x = (x - mean.view(moment_shape)) / (var + eps).sqrt().view(moment_shape)
     x = x if weight is None else x * weight.view(shape)
     return x if bias is None else x + bias.view(shape)
 
@@ -121,10 +131,14 @@ RULES: dict[Any, Callable[..., Tensor]] = {
 
 
 def check_batch_rules(traced: GraphModule) -> None:
-    """Raise NnexpError where an operation is left whose digits depend on the number of lanes, or that is wrong."""
+    """Raise NnexpError for an operation whose rounding depends on the number of lanes, or that vmap computes wrongly.
+
+    Args:
+        traced: graph of a training step.
+    """
     for node in traced.graph.nodes:
         name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
         if name in UNSAFE:
-            raise NnexpError(f"torch's {name} computes a lane in another way in a larger stack")
+            raise NnexpError(f"the rounding of torch's {name} depends on the number of lanes in the stack")
         if name == "embedding" and len(node.args) > 2 and node.args[2] != -1:
-            raise NnexpError("torch's vmap gives an embedding's padding_idx to the first lane alone")
+            raise NnexpError("torch's vmap applies an embedding's padding_idx to the first lane only")

@@ -1,7 +1,9 @@
-"""Loss and gradients of K models of one shape, traced once into a flat list of tensor operations.
+"""Losses and gradients of K models of one shape, traced once into a graph of tensor operations.
 
-`torch.func.vmap` gives one plain module a leading lane axis; the trace leaves neither Python of the module nor autograd
-to be run at each step. K lanes, B rows, parameters (K, ...).
+`torch.func.vmap` adds a lane axis to one plain module. Running the graph needs neither the module's Python code nor
+autograd.
+
+Shapes: K lanes, B rows, parameters (K, ...).
 """
 
 from __future__ import annotations
@@ -23,31 +25,31 @@ from nnexp.training import VECTOR_BYTES
 
 @contextmanager
 def without_fused_kernels(module: nn.Module) -> Iterator[None]:
-    """Modules that have code for `torch.func.vmap` use it."""
-    having = [child for child in module.modules() if getattr(child, "fused", False) is True]
-    for child in having:
-        setattr(child, "fused", False)  # noqa: B010  # a type checker takes it for a tensor
+    """Set `fused` to False on all submodules within the block, so that they run code that vmap supports."""
+    fused = [child for child in module.modules() if getattr(child, "fused", False) is True]
+    for child in fused:
+        setattr(child, "fused", False)  # noqa: B010  # mypy assumes that attributes of a module are tensors
     try:
         yield
     finally:
-        for child in having:
-            setattr(child, "fused", True)  # noqa: B010  # likewise
+        for child in fused:
+            setattr(child, "fused", True)  # noqa: B010
 
 
-def filled(x: Tensor) -> Tensor:
-    """The rows of an evaluation (B, ...), and its last row again until they fill vectors, as `bit_exact` asks."""
+def pad_rows(x: Tensor) -> Tensor:
+    """Repeat the last row of (B, ...) until B fills vector registers, as `nnexp.training.bit_exact` requires."""
     missing = -len(x) % VECTOR_BYTES
     return torch.cat([x, x[-1:].expand(missing, *x.shape[1:])]) if missing else x
 
 
 class TracedStep:
-    """One module, called with the tensors of many.
+    """Training step of K lanes, computed by one module with the stacked tensors of all.
 
     Args:
-        module: gives the code; its own tensors are not used.
-        data: what the dataset says of its tensors.
-        names: of the parameters that are trained.
-        fixed: names of all its other tensors.
+        module: the module whose code is run; its own tensors are not used.
+        data: specification of the dataset.
+        names: names of the trained parameters.
+        fixed: names of the buffers and frozen parameters.
     """
 
     def __init__(self, module: nn.Module, data: DataSpec, names: Sequence[str], fixed: Sequence[str]) -> None:
@@ -57,24 +59,25 @@ class TracedStep:
         return lambda x, *lengths: functional_call(self.module, state, (x, *lengths))
 
     def _loss(self, tensors: Sequence[Tensor], key: Tensor | None, batch: Split) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss, and those tensors that the module has put in the place of others."""
+        """Return the loss () of one lane, and the tensors that the module has replaced, such as running means."""
         x, y, *lengths = batch
-        given = dict(zip(self.names, tensors, strict=True))
-        state = dict(given)
+        before = dict(zip(self.names, tensors, strict=True))
+        state = dict(before)
         with Rules(), nullcontext() if key is None else LaneRandom(key):
             output = self._model(state)(x, *lengths)
         check_output(output, y, self.data)
-        changed = {name: t.detach() for name, t in state.items() if t is not given[name]}
+        changed = {name: t.detach() for name, t in state.items() if t is not before[name]}
         return loss(output, y, self.data, *lengths), changed
 
     def step(self, state: Sequence[Tensor], keys: Tensor | None, batch: Split) -> tuple[Tensor, ...]:
-        """Losses (K,), and the gradient of each parameter (K, ...).
+        """Return the losses (K,) and the gradient (K, ...) of each trained parameter.
 
         Args:
-            state: the parameters, then the other tensors; what a module changes of these, as it does running means, is
-                changed in place.
-            keys: (K,) where the lanes' draws begin, see `lane_random`; None where the module draws nothing.
-            batch: (K, B, ...) each.
+            state: trained parameters, then buffers and frozen parameters, each (K, ...); tensors that the module
+                changes, such as running means, are updated in place.
+            keys: (K,), random keys of this update from `lane_random.step_keys`; None for a module without random
+                numbers.
+            batch: inputs, targets and lengths, each (K, B, ...).
         """
         leaves = [t.detach().requires_grad_() for t in state[: self.num_trained]]
         with without_fused_kernels(self.module), torch.enable_grad():
@@ -86,24 +89,29 @@ class TracedStep:
         return losses.detach(), *grads
 
     def trace(self, state: Sequence[Tensor], keys: Tensor | None, batch: Split) -> GraphModule:
-        """The same as a function of all tensors that are there, one after the other."""
-        given = [] if keys is None else [keys]
-        first, second = len(state), len(state) + len(given)
+        """Trace `step` into a graph whose inputs are the tensors of state, keys where there are any, and batch."""
+        key_inputs = [] if keys is None else [keys]
+        first, second = len(state), len(state) + len(key_inputs)
 
         def step(*tensors: Tensor) -> tuple[Tensor, ...]:
-            return self.step(tensors[:first], tensors[first] if given else None, tensors[second:])
+            return self.step(tensors[:first], tensors[first] if key_inputs else None, tensors[second:])
 
-        fixed = [t.clone() for t in state[self.num_trained :]]  # for tracing runs the step
-        return make_fx(step)(*state[: self.num_trained], *fixed, *given, *batch)
+        fixed = [t.clone() for t in state[self.num_trained :]]  # tracing runs the step, which changes them
+        return make_fx(step)(*state[: self.num_trained], *fixed, *key_inputs, *batch)
 
     @torch.no_grad()
     def measure(self, state: Sequence[Tensor], part: Split) -> dict[str, Tensor]:
-        """What `nnexp.data.metrics.measure` gives, (K,) each, in evaluation mode."""
+        """Return the sums of `nnexp.data.measure`, each (K,), in evaluation mode.
+
+        Args:
+            state: tensors of all lanes, as for `step`.
+            part: inputs, targets and lengths of one part of a split, each (K, B, ...).
+        """
 
         def one(tensors: Sequence[Tensor], part: Split) -> dict[str, Tensor]:
             model = self._model(dict(zip(self.names, tensors, strict=True)))
             with Rules():
-                return measure(lambda *inputs: model(*map(filled, inputs))[: len(part[0])], part, self.data)
+                return measure(lambda *inputs: model(*map(pad_rows, inputs))[: len(part[0])], part, self.data)
 
         self.module.eval()
         try:

@@ -5,8 +5,9 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from nnexp.stacking.graph_codegen import function_of
 from nnexp.stacking.graph_inplace import reuse_memory
-from nnexp.stacking.graph_simplify import function_of, simplify
+from nnexp.stacking.graph_simplify import simplify
 
 CONSTANT = torch.arange(16.0)
 

@@ -5,8 +5,9 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from nnexp.stacking.graph_codegen import function_of
 from nnexp.stacking.graph_matmul import turn_products
-from nnexp.stacking.graph_simplify import function_of, simplify
+from nnexp.stacking.graph_simplify import simplify
 
 
 def _turned(function, *inputs: Tensor) -> tuple[list[tuple[int, ...]], bool]:

@@ -9,7 +9,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from nnexp import DataSpec, plugin
 from nnexp.data.losses import loss
-from nnexp.stacking.graph_simplify import MOST_KEPT, function_of, simplify
+from nnexp.stacking.graph_codegen import function_of
+from nnexp.stacking.graph_simplify import MAX_CONSTANT_SIZE, simplify
 
 IMAGE = DataSpec(kind="image", shape=(1, 6, 6), outputs=3)
 PER_STEP = DataSpec(kind="tokens", shape=(7,), vocab=4, outputs=4, per_step=True)
@@ -104,7 +105,7 @@ def test_memory_that_is_written_is_neither_shared_nor_kept():
 
 @pytest.mark.parametrize("factory", [torch.ones_like, torch.zeros_like], ids=["ones", "zeros"])
 def test_small_constants_are_kept_and_large_ones_are_made_at_each_step(factory):
-    for size, kept in ((MOST_KEPT, True), (MOST_KEPT + 1, False)):
+    for size, kept in ((MAX_CONSTANT_SIZE, True), (MAX_CONSTANT_SIZE + 1, False)):
         x = torch.randn(size)
         graph, left = _simplified(lambda x: x * factory(x).neg(), x)
         assert (left == ["mul.Tensor"]) == kept
