@@ -1,4 +1,4 @@
-"""Event files; the only room that imports tensorboard."""
+"""TensorBoard event files; the only package that imports tensorboard."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Text, pictures, histograms, graphs and the layout of charts, as TensorBoard has them in its event files."""
+"""Protocol buffers of TensorBoard's event files: text, images, histograms, graphs and the layout of charts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tensorboard.compat.proto.versions_pb2 import VersionDef
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.custom_scalar import metadata as custom_scalar
 
-PNG = b"\x89PNG\r\n\x1a\n"
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 CHARTS = {
     "loss": ("train/loss", "val/loss", "test/loss"),
     "accuracy": ("val/accuracy", "test/accuracy"),
@@ -29,13 +29,13 @@ CHARTS = {
 
 @dataclass(frozen=True)
 class GraphNode:
-    """A node of a graph.
+    """Node of a graph for the Graphs tab.
 
-    Args:
-        name: a path; TensorBoard draws a box around those that begin alike.
-        op: what it does.
+    Attributes:
+        name: path such as "body/layer/linear"; TensorBoard groups nodes by its parts.
+        op: name of the operation.
         inputs: names of the nodes that it reads.
-        shapes: of the tensors that it gives.
+        shapes: shapes of its output tensors.
     """
 
     name: str
@@ -45,7 +45,10 @@ class GraphNode:
 
 
 def graph(nodes: Iterable[GraphNode]) -> bytes:
-    """A GraphDef, serialised, for the Graphs tab."""
+    """Return a serialised GraphDef for the Graphs tab.
+
+    content = graph([GraphNode("x", "input"), GraphNode("body/layer", "Linear", ["x"], [[4, 2]])])
+    """
     content: bytes = GraphDef(node=[*map(_node, nodes)], versions=VersionDef(producer=22)).SerializeToString()
     return content
 
@@ -56,14 +59,14 @@ def _node(node: GraphNode) -> NodeDef:
 
 
 def text(tag: str, markdown: str) -> Summary.Value:
-    """For the Text tab."""
+    """Return a text in Markdown for the Text tab."""
     tensor = TensorProto(dtype=DataType.DT_STRING, tensor_shape=_shape(1), string_val=[markdown.encode()])
     return _value(tag, "text", tensor)
 
 
 def image(tag: str, png: bytes | None) -> Summary.Value | None:
-    """For the Images tab; None where these bytes are no PNG."""
-    if png is None or png[:8] != PNG or len(png) < 24:
+    """Return an image for the Images tab, or None if the bytes are not a PNG."""
+    if png is None or png[:8] != PNG_SIGNATURE or len(png) < 24:
         return None
     width, height = struct.unpack(">II", png[16:24])
     return Summary.Value(
@@ -72,16 +75,20 @@ def image(tag: str, png: bytes | None) -> Summary.Value | None:
 
 
 def histogram(tag: str, rows: Sequence[Sequence[float]]) -> Summary.Value:
-    """Rows (left edge, right edge, count), for the Histograms and Distributions tabs."""
+    """Return a histogram for the Histograms and Distributions tabs, from rows (left edge, right edge, count)."""
     numbers = [number for row in rows for number in row]
     tensor = TensorProto(dtype=DataType.DT_DOUBLE, tensor_shape=_shape(len(rows), 3), double_val=numbers)
     return _value(tag, "histograms", tensor)
 
 
 def layout(charts: Mapping[str, Sequence[str]]) -> Summary.Value:
-    """For the Custom Scalars tab: charts, each with the curves of some tags, of all runs that are chosen."""
-    drawn = [layout_pb2.Chart(title=title, multiline=_multiline(tags)) for title, tags in charts.items()]
-    content = layout_pb2.Layout(category=[layout_pb2.Category(title="runs compared", chart=drawn)])
+    """Return the layout of the Custom Scalars tab.
+
+    Args:
+        charts: tags of each chart by its title, as regular expressions for whole tags.
+    """
+    items = [layout_pb2.Chart(title=title, multiline=_multiline(tags)) for title, tags in charts.items()]
+    content = layout_pb2.Layout(category=[layout_pb2.Category(title="runs compared", chart=items)])
     tensor = TensorProto(dtype=DataType.DT_STRING, tensor_shape=_shape(), string_val=[content.SerializeToString()])
     return _value(custom_scalar.CONFIG_SUMMARY_TAG, custom_scalar.PLUGIN_NAME, tensor)
 

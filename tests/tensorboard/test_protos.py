@@ -14,7 +14,7 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.custom_scalar import metadata as custom_scalar
 from tensorboard.util import tensor_util
 
-from nnexp.tensorboard import protos as summaries
+from nnexp.tensorboard import protos
 from nnexp.tensorboard.framing import frame_records
 
 
@@ -33,7 +33,7 @@ def of(value: Summary.Value, step: int = 3) -> Event:
 
 
 def test_a_text_comes_back(tmp_path: Path) -> None:
-    (event,) = read(tmp_path, of(summaries.text("said", "**so** ä"))).Tensors("said")
+    (event,) = read(tmp_path, of(protos.text("said", "**so** ä"))).Tensors("said")
     assert event.step == 3
     assert tensor_util.make_ndarray(event.tensor_proto)[0].decode() == "**so** ä"
 
@@ -41,26 +41,26 @@ def test_a_text_comes_back(tmp_path: Path) -> None:
 def test_a_picture_comes_back_with_its_size(tmp_path: Path) -> None:
     content = io.BytesIO()
     Image.new("RGB", (7, 5)).save(content, format="png")
-    value = summaries.image("seen", content.getvalue())
+    value = protos.image("seen", content.getvalue())
     assert value is not None
     (image,) = read(tmp_path, of(value)).Images("seen")
     assert (image.width, image.height, image.encoded_image_string) == (7, 5, content.getvalue())
 
 
-@pytest.mark.parametrize("content", [None, b"", b"GIF89a" + bytes(30), summaries.PNG])
+@pytest.mark.parametrize("content", [None, b"", b"GIF89a" + bytes(30), protos.PNG_SIGNATURE])
 def test_what_is_no_png_is_no_picture(content: bytes | None) -> None:
-    assert summaries.image("seen", content) is None
+    assert protos.image("seen", content) is None
 
 
 def test_a_histogram_comes_back_as_its_rows(tmp_path: Path) -> None:
     rows = [(-1.0, 0.0, 3.0), (0.0, 2.5, 4.0)]
-    (event,) = read(tmp_path, of(summaries.histogram("spread", rows))).Tensors("spread")
+    (event,) = read(tmp_path, of(protos.histogram("spread", rows))).Tensors("spread")
     assert [tuple(row) for row in tensor_util.make_ndarray(event.tensor_proto).tolist()] == rows
 
 
 def test_a_graph_comes_back_with_its_nodes(tmp_path: Path) -> None:
-    nodes = [summaries.GraphNode("x", "input"), summaries.GraphNode("body/layer", "Linear", ["x"], [[4, 2]])]
-    graph = read(tmp_path, Event(wall_time=1.0, graph_def=summaries.graph(nodes))).Graph()
+    nodes = [protos.GraphNode("x", "input"), protos.GraphNode("body/layer", "Linear", ["x"], [[4, 2]])]
+    graph = read(tmp_path, Event(wall_time=1.0, graph_def=protos.graph(nodes))).Graph()
     assert [(node.name, node.op, list(node.input)) for node in graph.node] == [
         ("x", "input", []),
         ("body/layer", "Linear", ["x"]),
@@ -68,7 +68,7 @@ def test_a_graph_comes_back_with_its_nodes(tmp_path: Path) -> None:
 
 
 def test_the_layout_names_charts_whose_tags_are_whole_names(tmp_path: Path) -> None:
-    accumulator = read(tmp_path, of(summaries.layout({"loss": ("train/loss", "val/loss")})))
+    accumulator = read(tmp_path, of(protos.layout({"loss": ("train/loss", "val/loss")})))
     (event,) = accumulator.Tensors(custom_scalar.CONFIG_SUMMARY_TAG)
     layout = layout_pb2.Layout.FromString(tensor_util.make_ndarray(event.tensor_proto).item())
     (category,) = layout.category
