@@ -4,11 +4,9 @@ import itertools
 
 import pytest
 import torch
+from contract.registry import REGISTRY
 from torch import Tensor
 
-from nnexp.registry.discovery import discover
-
-REGISTRY = discover()
 TRAINERS = {name: REGISTRY.get("trainer", name).load() for name in REGISTRY.names("trainer")}
 PURE = [name for name, made in TRAINERS.items() if hasattr(made, "init") and hasattr(made, "update")]
 STEPS = 20

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 import torch
+from contract.registry import plugin
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from nnexp import DataSpec, plugin
+from nnexp import DataSpec
 
 DATA = DataSpec(kind="sequence", shape=(9, 3), outputs=2)
 PER_STEP = DataSpec(kind="sequence", shape=(9, 3), outputs=2, per_step=True)

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from contract.registry import REGISTRY
 
 from nnexp.data.dataset_cache import DatasetCache
 from nnexp.nn.kernels.op import without_compiled_kernels
-from nnexp.registry.discovery import discover
 from nnexp.stacking.stack import Stack
 from nnexp.training.lane import Lane
 
-REGISTRY = discover()
 PAIRS = [(dataset, model) for dataset in REGISTRY.names("dataset") for model in REGISTRY.names("model")]
 # With larger rates training of some pairs is chaotic: a change of one last digit grows tenfold every few steps.
 CALM = ["trainer.lr=0.002", "trainer.max_steps=200"]
