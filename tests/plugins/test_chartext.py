@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from contract.registry import plugin
 
-from nnexp import plugin
 from nnexp.data.seeding import seeded_generator
 
 CharText = plugin("dataset", "chartext")

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 import torch
+from contract.registry import plugin
 from torch import Tensor, nn
 
-from nnexp import DataSpec, plugin
+from nnexp import DataSpec
 
 CNN = plugin("model", "cnn")
 IMAGE = DataSpec(kind="image", shape=(1, 12, 12), outputs=4)

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import contract
 import pytest
 from contract import rows, steps
+from contract.registry import REGISTRY
 
 from nnexp.data import views
-from nnexp.registry.discovery import Registry, discover
+from nnexp.registry.discovery import Registry
 
-REGISTRY = discover()
 DATA = contract.KINDS | contract.PER_STEP
 
 

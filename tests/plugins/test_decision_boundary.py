@@ -4,10 +4,11 @@ import json
 
 import pytest
 import torch
+from contract.registry import plugin
 from matplotlib.figure import Figure
 from torch import nn
 
-from nnexp import DataSpec, plugin
+from nnexp import DataSpec
 from nnexp.plotting.rendering import render
 from nnexp.registry.observation import to_plain
 

@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 import torch
+from contract.registry import plugin
 from sklearn.datasets import load_digits
 
-from nnexp import plugin
 from nnexp.data.seeding import seeded_generator
 
 Digits = plugin("dataset", "digits")

@@ -3,8 +3,8 @@
 import pytest
 import torch
 from contract import splits
+from contract.registry import plugin
 
-from nnexp import plugin
 from nnexp.data.seeding import seeded_generator
 
 Edges = plugin("dataset", "edges")

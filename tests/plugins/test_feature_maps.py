@@ -5,10 +5,11 @@ from functools import partial
 
 import pytest
 import torch
+from contract.registry import plugin
 from torch import nn
 from torch.nn import functional as F
 
-from nnexp import DataSpec, plugin
+from nnexp import DataSpec
 from nnexp.plotting.rendering import render
 from nnexp.registry.observation import to_plain
 

@@ -5,9 +5,10 @@ from functools import partial
 
 import pytest
 import torch
+from contract.registry import plugin
 from torch import nn
 
-from nnexp import DataSpec, plugin
+from nnexp import DataSpec
 from nnexp.plotting.rendering import render
 from nnexp.registry.observation import to_plain
 

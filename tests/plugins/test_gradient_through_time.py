@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from contract.registry import plugin
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from nnexp import DataSpec, plugin
+from nnexp import DataSpec
 from nnexp.base.signals import StopRequest
 from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.plan import plan_cohorts

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from contract.registry import plugin
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from nnexp import DataSpec, plugin
+from nnexp import DataSpec
 from nnexp.data.seeding import seeded
 
 Linear = plugin("model", "linear")

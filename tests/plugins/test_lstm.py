@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from contract.registry import plugin
 from torch import Tensor, nn
 
-from nnexp import DataSpec, plugin
+from nnexp import DataSpec
 from nnexp.data.seeding import seeded
 
 LSTM = plugin("model", "lstm")

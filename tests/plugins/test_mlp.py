@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from contract.registry import plugin
 from torch import nn
 
-from nnexp import DataSpec, plugin
+from nnexp import DataSpec
 
 MLP = plugin("model", "mlp")
 PLANE = DataSpec(kind="vector", shape=(2,), outputs=2)

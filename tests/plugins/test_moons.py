@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
+from contract.registry import plugin
 
-from nnexp import plugin
 from nnexp.data.seeding import seeded_generator
 
 Moons = plugin("dataset", "moons")

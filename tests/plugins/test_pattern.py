@@ -8,8 +8,8 @@ from functools import cache
 
 import pytest
 import torch
+from contract.registry import plugin
 
-from nnexp import plugin
 from nnexp.data.seeding import seeded_generator
 
 Pattern = plugin("dataset", "pattern")

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from contract.registry import plugin
 from torch import nn
 
-from nnexp import DataSpec, plugin
+from nnexp import DataSpec
 from nnexp.data.seeding import seeded_generator
 from nnexp.plotting.rendering import render
 from nnexp.probing.field_formula import receptive_field_formulas

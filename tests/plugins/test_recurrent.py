@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 import torch
+from contract.combinations import covering
+from contract.registry import plugin
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from nnexp import DataSpec, plugin
+from nnexp import DataSpec
 
 DATA = DataSpec(kind="sequence", shape=(9, 3), outputs=2)
 PER_STEP = DataSpec(kind="sequence", shape=(9, 3), outputs=2, per_step=True)
@@ -24,19 +26,15 @@ every_cell = pytest.mark.parametrize("cell", CELLS)
 every_depth = pytest.mark.parametrize("num_layers", [1, 2, 3])
 with_and_without_bias = pytest.mark.parametrize("bias", [True, False], ids=["biases", "no biases"])
 both_paths = pytest.mark.parametrize("fused", [True, False], ids=["fused", "loop"])
-both_precisions = pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6)], ids=["64 bits", "32 bits"]
-)
 # One answer per row in one and both directions, or per step; all rows whole, or of different length.
-every_reading = pytest.mark.parametrize(
-    ("data", "bidirectional", "lengths"),
-    [
-        (data, both, lengths)
-        for data, both in ((DATA, False), (DATA, True), (PER_STEP, False))
-        for lengths in (None, LENGTHS)
-    ],
-    ids=[f"{way}, {rows}" for way in ("forward", "both ways", "per step") for rows in ("whole", "padded")],
-)
+READINGS = {
+    f"{way}, {rows}": (data, both, lengths)
+    for way, data, both in (("forward", DATA, False), ("both ways", DATA, True), ("per step", PER_STEP, False))
+    for rows, lengths in (("whole", None), ("padded", LENGTHS))
+}
+PRECISIONS = {"64 bits": (torch.float64, 1e-12), "32 bits": (torch.float32, 1e-6)}
+# Any three values of what a layer can be and of how it is read are together in one of the tests.
+LAYERS = covering(tuple(CELLS), (1, 2, 3), (True, False), tuple(READINGS), (True, False), tuple(PRECISIONS), strength=3)
 
 
 def _model(cell: str, data: DataSpec = DATA, **values) -> Any:
@@ -86,15 +84,9 @@ def _with_gradients(output: Tensor, x: Tensor, *modules: nn.Module) -> list[Tens
     return [output.detach(), *torch.autograd.grad(weighted, [x, *(p for m in modules for p in m.parameters())])]
 
 
-@both_precisions
-@both_paths
-@every_reading
-@with_and_without_bias
-@every_depth
-@every_cell
-def test_outputs_and_gradients_are_torchs(
-    cell, num_layers, bias, data, bidirectional, lengths, fused, dtype, tolerance
-):
+@pytest.mark.parametrize(("cell", "num_layers", "bias", "reading", "fused", "precision"), LAYERS)
+def test_outputs_and_gradients_are_torchs(cell, num_layers, bias, reading, fused, precision):
+    (data, bidirectional, lengths), (dtype, tolerance) = READINGS[reading], PRECISIONS[precision]
     options = {"num_layers": num_layers, "bias": bias, "bidirectional": bidirectional}
     model = _drawn_anew(_model(cell, data, **options)).to(dtype)
     model.fused = fused

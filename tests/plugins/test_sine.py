@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 from contract import splits
+from contract.registry import plugin
 
-from nnexp import plugin
 from nnexp.data.seeding import seeded_generator
 
 Sine = plugin("dataset", "sine")

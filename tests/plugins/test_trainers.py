@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from contract.registry import plugin
 
-from nnexp import Trainer, plugin
+from nnexp import Trainer
 from nnexp.registry.discovery import discover
 
 SGD, Adam = plugin("trainer", "sgd"), plugin("trainer", "adam")

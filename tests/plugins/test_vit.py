@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 import torch
+from contract.registry import plugin
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nnexp import DataSpec, plugin
+from nnexp import DataSpec
 from nnexp.data.seeding import seeded
 
 ViT = plugin("model", "vit")

@@ -2,12 +2,13 @@
 
 import pytest
 import torch
+from contract.registry import plugin
 from torch import Tensor
 from torch.func import functional_call, vmap
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from nnexp import DataSpec, plugin
+from nnexp import DataSpec
 from nnexp.data.losses import loss
 from nnexp.stacking.graph_codegen import function_of
 from nnexp.stacking.graph_simplify import MAX_CONSTANT_SIZE, simplify

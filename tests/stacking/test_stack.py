@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
+from contract.registry import REGISTRY
 
+from nnexp.config.job import Job
+from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.data.dataset_cache import DatasetCache
 from nnexp.nn.kernels.op import without_compiled_kernels
-from nnexp.registry.discovery import discover
 from nnexp.stacking.stack import Stack
 from nnexp.training.lane import Lane
 
-REGISTRY = discover()
-PAIRS = [(dataset, model) for dataset in REGISTRY.names("dataset") for model in REGISTRY.names("model")]
+EVERY_KIND = ["moons", "pattern", "chartext", "edges"]  # one dataset of each: many stacks are made
+PAIRS = [(dataset, model) for dataset in EVERY_KIND for model in REGISTRY.names("model")]
+PAIRS += [("sine", "mlp"), ("gaussian", "lstm")]  # whose targets are values
 # With larger rates training of some pairs is chaotic: a change of one last digit grows tenfold every few steps.
 CALM = ["trainer.lr=0.002", "trainer.max_steps=200"]
 every_pair = pytest.mark.parametrize(("dataset", "model"), PAIRS)
@@ -37,10 +40,22 @@ def small(dataset: str, model: str) -> list[str]:
 DATASETS = DatasetCache()
 
 
+@cache
+def jobs_of(*overrides: str) -> list[Job]:
+    """Jobs of many seeds, composed at once, for that takes as long as to train a few steps."""
+    return compose_jobs([*overrides, "seed=range(40)"], REGISTRY, multirun=True)
+
+
 @pytest.fixture
-def make_lane(make_lane) -> Callable[..., Lane]:
-    """A lane whose data are made once for all tests."""
-    return partial(make_lane, datasets=DATASETS)
+def make_lane(make_job) -> Callable[..., Lane]:
+    """A lane whose data are made once for all tests; a seed, if any, is its last override."""
+
+    def make(*overrides: str) -> Lane:
+        *others, last = overrides
+        job = jobs_of(*others)[int(last[5:])] if last.startswith("seed=") else make_job(*overrides)
+        return Lane(job, REGISTRY, torch.device("cpu"), lambda: False, DATASETS)
+
+    return make
 
 
 @pytest.fixture
@@ -84,7 +99,7 @@ def numbers(stack: Stack, lane: Lane) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("model", REGISTRY.names("model"))
-@pytest.mark.parametrize("dataset", ["moons", "pattern", "chartext", "edges"])  # one of each kind: many stacks are made
+@pytest.mark.parametrize("dataset", EVERY_KIND)
 def test_in_float32_a_lane_is_the_same_in_every_stack_and_near_the_run_alone(
     make_stack, make_lane, dataset: str, model: str
 ) -> None:

@@ -8,18 +8,17 @@ import pytest
 import torch
 
 from nnexp.nn.kernels import unavailable_reason
-from nnexp.nn.kernels.build import library
-from nnexp.nn.kernels.op import is_compiled
+from nnexp.nn.kernels.op import is_compiled, without_compiled_kernels
 
 
 @pytest.fixture(params=["c++", "torch"])
-def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def kernel(request: pytest.FixtureRequest) -> Iterator[str]:
     """Each kernel in turn."""
     if request.param == "torch":
-        monkeypatch.setenv("NNEXP_COMPILER", "none")
-        library.cache_clear()
-    elif not is_compiled(torch.device("cpu")):
+        with without_compiled_kernels():
+            assert not is_compiled(torch.device("cpu"))
+            yield request.param
+    elif is_compiled(torch.device("cpu")):
+        yield request.param
+    else:
         pytest.skip(unavailable_reason())
-    yield request.param
-    if request.param == "torch":
-        library.cache_clear()

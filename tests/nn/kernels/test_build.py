@@ -65,17 +65,17 @@ def test_a_library_is_made_once_and_found_again(compiler, tmp_path):
 
 
 @needs_compiler
-@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b[:5000] + b"?" + b[5001:]])
-def test_a_damaged_library_is_made_anew_and_never_loaded(compiler, tmp_path, damage):
+def test_a_damaged_library_is_made_anew_and_never_loaded(compiler, tmp_path):
     compiler(QUICK)
     assert is_compiled(CPU)
     (path,) = _kept(tmp_path)
     whole = path.read_bytes()
-    path.unlink()  # a new file, for the old one is in use
-    path.write_bytes(damage(whole))
-    library.cache_clear()
-    assert is_compiled(CPU)
-    assert [p.read_bytes() for p in _kept(tmp_path)] == [whole]
+    for damaged in (whole[: len(whole) // 2], b"", whole[:5000] + b"?" + whole[5001:]):
+        path.unlink()  # a new file, for the old one is in use
+        path.write_bytes(damaged)
+        library.cache_clear()
+        assert is_compiled(CPU)
+        assert [p.read_bytes() for p in _kept(tmp_path)] == [whole]
 
 
 @needs_compiler
@@ -183,7 +183,7 @@ def test_cxx_is_the_compiler_with_its_arguments(compiler, monkeypatch):
 @needs_compiler
 def test_processes_that_start_at_once_all_find_a_whole_library(compiler, tmp_path):
     compiler(QUICK)
-    code = "import torch; from nnexp.nn.kernels import is_compiled; print(is_compiled(torch.device('cpu')))"
+    code = "from nnexp.nn.kernels.build import library; print(library()[0] is not None)"
     processes = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert [process.communicate()[0].split() for process in processes] == [["True"]] * 3
     assert all(path.name.startswith("kernels-") for path in _kept(tmp_path))
