@@ -80,6 +80,12 @@ def test_on_a_terminal_words_are_folded_and_numbers_are_not(terminal) -> None:
     assert ":smile:" in "".join(lines)
 
 
+def test_a_number_stays_whole_beside_words_that_are_shorter(terminal) -> None:
+    terminal(45, stdout=True)
+    lines = align([["number", "words"], ["1.234567890123456789012345", "words of 18 letters"]]).split("\n")
+    assert lines[1:] == ["1.234567890123456789012345  words of 18", "                            letters"]
+
+
 def test_a_table_too_wide_to_be_folded_is_left_to_the_terminal(terminal) -> None:
     terminal(30, stdout=True)
     assert len(align(ROWS).split("\n")) == len(ROWS)
@@ -110,14 +116,15 @@ def test_what_is_printed_meanwhile_stands_above_in_whole_lines(terminal) -> None
     print(" a line", file=sys.stdout)
     long = "the harness tells of a path: /" + "x" * 100
     print_err(long)
-    print("no end", end="", file=sys.stderr)
+    print("no end of 'x' = 12", end="", file=sys.stderr)
     assert threading.active_count() == threads
     display.close()
     assert (sys.stdout, sys.stderr) == before
     text = stream.getvalue()
     lines = [ESCAPE.sub("", line).rpartition("\r")[2] for line in text.split("\n")]
-    printed = ["a [red]plugin[/red] :smile:", "half a line", f"nnexp: {long}", "no end"]
+    printed = ["a [red]plugin[/red] :smile:", "half a line", f"nnexp: {long}", "no end of 'x' = 12"]
     assert [line for line in lines if line in printed] == printed
+    assert "\x1b[2Kno end of 'x' = 12\n" in text, "no colours"
     assert "\x1b[?25l" not in text, "a command that is killed would leave the cursor hidden"
     assert text.endswith("\x1b[2K"), "nothing of what was drawn is left"
 
