@@ -28,7 +28,7 @@ from nnexp.rundir.run import Run
 from nnexp.training.lane import Lane
 
 torch.set_num_threads(1)
-pytest.register_assert_rewrite("contract.rows", "contract.splits", "contract.steps")
+pytest.register_assert_rewrite("contract.rows", "contract.splits", "contract.steps", "contract.trainers")
 
 
 @pytest.fixture(scope="session")
