@@ -6,11 +6,10 @@ from functools import cache
 
 import pytest
 import torch
+from contract.readme import REGISTRY
 
 from nnexp.data.seeding import derive_seed, seeded, seeded_generator
-from nnexp.registry.discovery import discover
 
-REGISTRY = discover()
 PLUGINS = [plugin for _, plugin in sorted(REGISTRY.plugins.items())]
 
 every_plugin = pytest.mark.parametrize("plugin", PLUGINS, ids=lambda p: f"{p.kind}={p.name}")

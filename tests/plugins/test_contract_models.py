@@ -5,13 +5,12 @@ from functools import cache
 import contract
 import pytest
 from contract import rows, steps
+from contract.readme import REGISTRY
 
 from nnexp.data.data_spec import DataSpec
 from nnexp.data.seeding import seeded_generator
-from nnexp.registry.discovery import discover
 from nnexp.registry.plugin_source import Plugin
 
-REGISTRY = discover()
 MODELS = [REGISTRY.get("model", name) for name in REGISTRY.names("model")]
 FUSED = [plugin for plugin in MODELS if hasattr(plugin.load(), "fused")]
 SHAPES = contract.KINDS | contract.PER_STEP

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from contract.readme import REGISTRY
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -19,12 +20,10 @@ from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.data.dataset_cache import DatasetCache
 from nnexp.plotting.rendering import figure_of, render
 from nnexp.probing.runner import ProbeLanes, ProbeRunner
-from nnexp.registry.discovery import discover
 from nnexp.rundir.checkpoint import digest
 from nnexp.rundir.figures import Figures
 from nnexp.training.lane import Lane
 
-REGISTRY = discover()
 PROBES = REGISTRY.names("probe")
 PAIRS = [(dataset, model) for dataset in REGISTRY.names("dataset") for model in REGISTRY.names("model")]
 OTHERS = [

@@ -5,11 +5,9 @@ import itertools
 import pytest
 import torch
 from contract import trainers
+from contract.readme import REGISTRY
 from contract.trainers import by_optimizer, moving_bowl, purely, start
 
-from nnexp.registry.discovery import discover
-
-REGISTRY = discover()
 TRAINERS = {name: REGISTRY.get("trainer", name).load() for name in REGISTRY.names("trainer")}
 PURE = [name for name, made in TRAINERS.items() if trainers.is_pure(made)]
 VARIANTS = [(name, values) for name in TRAINERS for values in trainers.variants(REGISTRY.get("trainer", name))]
@@ -93,7 +91,7 @@ def test_the_state_is_made_of_tensors_of_the_weights_shape_and_precision(name):
 def test_every_combination_trains_and_leaves_global_generators_alone(make_lane, undrawn, dataset, model, trainer):
     overrides = f"dataset={dataset}", f"model={model}", f"trainer={trainer}", "trainer.max_steps=3"
     with undrawn():
-        lane = make_lane(*overrides)
+        lane = make_lane(*overrides, plugins=REGISTRY)
         before = lane.weights.vector.clone()
         rows = lane.advance(3)
         result = lane.evaluate("val") | lane.evaluate("test")
