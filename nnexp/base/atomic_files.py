@@ -1,7 +1,8 @@
 """Files that a kill at any moment leaves as they were or as they were to be.
 
 What is handed to the system survives a kill; only what is settled, which costs more than writing, survives a power
-cut as well. So a run is settled once, at its end: weights and metrics are on disk before run.json says `finished`.
+cut as well. So a run is settled once, at its end: weights and metrics are on disk, under their names, before run.json
+says `finished`, and then that is.
 What a power cut can take before that can be made again: checkpoints have a checksum, and one of the metrics that they
 refer to, so a torn one gives way to the one before, which the system wrote long ago, or training begins again. A job
 whose run.json is torn gets a new directory.
@@ -10,6 +11,7 @@ whose run.json is torn gets a new directory.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -58,7 +60,8 @@ def read_regular(path: Path) -> bytes:
 def fsync_all(groups: Sequence[Sequence[Path]]) -> list[OSError | None]:
     """Wait until files are on disk, of many runs at once: a disk serves many waits in the time of one.
 
-    Gives for each group what went wrong.
+    Of a folder among them, the names of its files are: after a rename, a power cut can take a name from what it names.
+    Returns for each group what went wrong.
     """
     with ThreadPoolExecutor(WAITS) as pool:
         return list(pool.map(_settle, groups))
@@ -67,8 +70,24 @@ def fsync_all(groups: Sequence[Sequence[Path]]) -> list[OSError | None]:
 def _settle(paths: Sequence[Path]) -> OSError | None:
     try:
         for path in paths:
-            with open_regular(path) as file:
-                os.fsync(file.fileno())
+            if path.is_dir():
+                _settle_names(path)
+            else:
+                with open_regular(path) as file:
+                    os.fsync(file.fileno())
     except OSError as error:
         return error
     return None
+
+
+def _settle_names(folder: Path) -> None:
+    if os.name == "nt":  # opens no folders
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # of file systems that settle files alone
+            raise
+    finally:
+        os.close(opened)
