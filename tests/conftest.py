@@ -30,7 +30,7 @@ from nnexp.rundir.run import Run
 from nnexp.training.lane import Lane
 
 torch.set_num_threads(1)
-pytest.register_assert_rewrite("contract.rows", "contract.splits", "contract.steps")
+pytest.register_assert_rewrite("contract.rows", "contract.splits", "contract.steps", "contract.trainers")
 
 
 def pytest_configure() -> None:

@@ -14,21 +14,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from contract.readme import PLUGINS, README, block, blocks
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def blocks(marker: str) -> list[str]:
-    """The code under each place of a marker."""
-    return re.findall(rf"<!-- {re.escape(marker)}[^>]* -->\n```\w+\n(.*?)```", README, re.DOTALL)
-
-
-def block(marker: str) -> str:
-    """The code under a marker that stands once."""
-    (code,) = blocks(marker)
-    return code
-
 
 DAILY = [line for code in blocks("test: each line") for line in code.splitlines()]
 
@@ -101,13 +89,20 @@ def wait_for(url: str, ready) -> str:
     raise AssertionError(f"{url} did not answer as expected")
 
 
+@pytest.mark.parametrize("name", PLUGINS)
+def test_a_plugin_of_the_readme_is_short(name: str) -> None:
+    """Whether it keeps the contracts is tested with those of all plugins, in tests/plugins/test_contract*.py."""
+    assert len(PLUGINS[name].splitlines()) <= 25
+
+
 def test_the_plugin_of_the_readme_is_listed_and_trained_beside_a_broken_one(tmp_path: Path) -> None:
-    source = block("test: this plugin is trained")
-    assert len(source.splitlines()) < 25
     (tmp_path / "plugins" / "model").mkdir(parents=True)
-    (tmp_path / "plugins" / "model" / "mine.py").write_text(source)
+    (tmp_path / "plugins" / "model" / "mine.py").write_text(PLUGINS["model/mine.py"])
     (tmp_path / "plugins" / "model" / "broken.py").write_text("def (:\n")
-    commands = (["nnexp", "plugins"], ["nnexp", "model=mine", "model.width=8", "trainer.max_steps=50"])
+    commands = (
+        ["nnexp", "plugins"],
+        ["nnexp", "dataset=chartext", "model=mine", "model.width=8", "trainer.max_steps=50"],
+    )
     listing, training = (
         subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True)
         for words in commands
@@ -120,7 +115,7 @@ def test_the_plugin_of_the_readme_is_listed_and_trained_beside_a_broken_one(tmp_
 
 def test_the_probe_of_the_readme_is_one_of_all_and_draws(tmp_path: Path) -> None:
     (tmp_path / "plugins" / "probe").mkdir(parents=True)
-    (tmp_path / "plugins" / "probe" / "norm.py").write_text(block("test: this probe is run"))
+    (tmp_path / "plugins" / "probe" / "norm.py").write_text(PLUGINS["probe/norm.py"])
     command = [sys.executable, "-m", "nnexp", "dataset=moons", "model=mlp", "trainer.max_steps=5", "--cfg", "job"]
     listed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert "  norm:\n" in listed.stdout, listed.stderr

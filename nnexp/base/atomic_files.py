@@ -1,7 +1,8 @@
 """Crash-safe file writing: after a kill, a file holds either its old content or its new content, never a mixture.
 
 Data that was written survives a killed process; only data that was fsynced, which is slower, survives a power cut too.
-A run is therefore fsynced once, at its end: weights and metrics are on disk before run.json says `finished`. Whatever a
+A run is therefore fsynced once, at its end: weights and metrics are on disk, and so are
+their names in the run's folder, before run.json says `finished`. Whatever a
 power cut destroys before that can be recomputed: a checkpoint holds a checksum of itself and of the metrics it refers
 to, so a damaged one is replaced by the previous checkpoint, or training starts again. A job whose run.json is damaged
 gets a new directory.
@@ -10,6 +11,7 @@ gets a new directory.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -67,6 +69,8 @@ def read_regular(path: Path) -> bytes:
 def fsync_all(groups: Sequence[Sequence[Path]]) -> list[OSError | None]:
     """Flush the files of many runs to disk in parallel, which takes a disk about as long as flushing one.
 
+    Of a folder among them, the entries are flushed: after a rename, a power cut can lose a file's new name.
+
     Args:
         groups: the files of each run.
 
@@ -80,8 +84,24 @@ def fsync_all(groups: Sequence[Sequence[Path]]) -> list[OSError | None]:
 def _fsync(paths: Sequence[Path]) -> OSError | None:
     try:
         for path in paths:
-            with open_regular(path) as file:
-                os.fsync(file.fileno())
+            if path.is_dir():
+                _fsync_folder(path)
+            else:
+                with open_regular(path) as file:
+                    os.fsync(file.fileno())
     except OSError as error:
         return error
     return None
+
+
+def _fsync_folder(folder: Path) -> None:
+    if os.name == "nt":  # opens no folders
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # on file systems that flush files only
+            raise
+    finally:
+        os.close(opened)

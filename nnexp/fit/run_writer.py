@@ -195,7 +195,7 @@ class RunWriter:
 def seal_runs(writers: Sequence[RunWriter]) -> None:
     """Say of the runs that ended how they did, once their results are on disk."""
     ended = [writer for writer in writers if writer.is_unsealed]
-    results = fsync_all([[writer.metrics.path, writer.run.path / MODEL_FILE] for writer in ended])
+    results = fsync_all([[writer.metrics.path, writer.run.path / MODEL_FILE, writer.run.path] for writer in ended])
     for writer, error in zip(ended, results, strict=True):
         try:
             if error:
@@ -203,4 +203,4 @@ def seal_runs(writers: Sequence[RunWriter]) -> None:
             writer.say_end()
         except OSError as reason:
             writer.fail(reason)
-    fsync_all([[writer.run.path / "run.json"] for writer in ended])
+    fsync_all([[writer.run.path / "run.json", writer.run.path] for writer in ended])

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
 Step = Callable[..., Any]  # returns a tensor, or a tuple of tensors

@@ -83,7 +83,9 @@ def lanes_that_differ(stack: Stack, checks: Sequence[ParityCheck]) -> dict[int, 
     losses, gradients = stack.first_step()
     evaluations = stack.first_evaluation()
     copies = [checks[0]] * (len(stack.rows) - len(checks))
-    weights = stack.update.trial_update(torch.stack([each.first.gradient for each in [*checks, *copies]]), stack.step + 1)
+    weights = stack.update.trial_update(
+        torch.stack([each.first.gradient for each in [*checks, *copies]]), stack.step + 1
+    )
     # Not strict: the rows beyond the lanes are copies of the first.
     values = zip(checks, losses, gradients, evaluations, weights, strict=False)
     differences = {index: check.difference(*actual) for index, (check, *actual) in enumerate(values)}

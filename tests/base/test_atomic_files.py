@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -53,6 +54,40 @@ def test_a_file_that_cannot_be_settled_is_told_of_its_own_group(tmp_path: Path) 
     assert isinstance(second, FileNotFoundError)
     assert third is None
     assert (tmp_path / "a").read_text() == "a"
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The inodes of what the system has been told to put on disk; it is told all the same."""
+    inodes: list[int] = []
+    fsync = os.fsync
+
+    def note(file: int) -> None:
+        inodes.append(os.fstat(file).st_ino)
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", note)
+    return inodes
+
+
+def test_each_file_is_put_on_disk_and_a_folder_after_them_with_their_names(tmp_path: Path, synced: list[int]) -> None:
+    paths = [tmp_path / "a", tmp_path / "b", tmp_path]
+    for path in paths[:2]:
+        write_atomically(path, b"new")
+    assert fsync_all([paths]) == [None]
+    assert synced == [path.stat().st_ino for path in paths]
+
+
+@pytest.mark.parametrize(("number", "is_told"), [(errno.EINVAL, False), (errno.ENOTSUP, False), (errno.EIO, True)])
+def test_a_file_system_that_puts_no_names_on_disk_costs_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_told: bool
+) -> None:
+    def refuse(_file: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    (error,) = fsync_all([[tmp_path]])
+    assert (error is not None) == is_told
 
 
 def test_a_link_that_lies_where_a_file_is_made_ready_is_not_followed(tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ import pytest
 from nnexp.base.errors import NnexpError
 from nnexp.base.signals import StopRequest
 from nnexp.config.sweep_jobs import compose_jobs
+from nnexp.config.sweep_options import SweepOptions
 from nnexp.execution.plan import plan_cohorts
-from nnexp.execution.plan_runner import run_plan
+from nnexp.execution.plan_runner import PlanRunner, run_plan
 from nnexp.execution.task import train_task
+from nnexp.rundir.planned_run import in_order
 from nnexp.rundir.run import Run
 
 SHORT = ["dataset=moons", "model=mlp", "trainer.max_steps=20"]
@@ -50,6 +52,18 @@ def test_a_failing_job_does_not_stop_the_others(sweep, capsys: pytest.CaptureFix
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "failed at" in line]
     assert "job 2 batch_size=9999" in line
     assert "9999 is more than the 400 training rows" in line
+
+
+@pytest.mark.parametrize(("workers", "settings", "share"), [(4, 2, 1 / 2), (2, 4, 1 / 2), (3, 3, 1 / 3), (4, 1, 1)])
+def test_workers_share_the_memory_that_is_free(
+    registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, settings: int, share: float
+) -> None:
+    monkeypatch.setattr("nnexp.execution.plan_runner.num_workers", lambda *_: workers)
+    sizes = f"model.hidden_size={','.join(map(str, range(1, settings + 1)))}"
+    jobs = compose_jobs([*SHORT, sizes, f"runs='{tmp_path / 'runs'}'"], registry, multirun=True)
+    cohorts = plan_cohorts(jobs, registry)
+    runner = PlanRunner(cohorts, in_order(cohorts), registry, StopRequest(), SweepOptions(workers=workers), quiet=True)
+    assert runner.pool.share == pytest.approx(share)
 
 
 def test_after_a_signal_nothing_new_is_begun(sweep, tmp_path: Path) -> None:

@@ -87,6 +87,22 @@ def test_a_process_that_does_not_come_back_is_told_from_one_that_does(pool, task
     assert not task.cohort[0].run.is_locked
 
 
+@pytest.mark.parametrize(("share", "is_cut"), [(1.0, False), (1e-12, True)])
+def test_a_worker_takes_no_more_than_its_share_of_the_memory(
+    registry, tmp_path: Path, share: float, is_cut: bool
+) -> None:
+    command = ["dataset=moons", "model=mlp", "trainer.max_steps=5", "seed=0,1", f"runs='{tmp_path / 'runs'}'"]
+    (cohort,) = plan_cohorts(compose_jobs(command, registry, multirun=True), registry)
+    make_runs(cohort)
+    said: list[object] = []
+    workers = WorkerExecutor(1, lambda _task, kind, content: said.append((kind, content)), registry, [], share=share)
+    workers.start(Task(cohort))
+    wait_for_all(workers)
+    workers.close()
+    assert (("say", "memory for 2 lanes is not there: they train in 2 parts") in said) is is_cut
+    assert [planned.status for planned in cohort] == ["finished"] * 2
+
+
 def test_a_thread_that_a_plugin_leaves_behind_keeps_no_process_alive(pool, tasks) -> None:
     workers, _ = pool
     (task,) = tasks(8)

@@ -19,7 +19,7 @@ from nnexp.fit import lightning_module as training
 from nnexp.fit.cohort_fit import CohortFit
 from nnexp.fit.progress import ProgressBar
 from nnexp.fit.run_writer import RunWriter
-from nnexp.rundir.checkpoint import load_checkpoint
+from nnexp.rundir.checkpoint import LAST, load_checkpoint
 from nnexp.rundir.metrics_csv import read_rows
 from nnexp.rundir.run import Run
 
@@ -314,8 +314,10 @@ def test_patience_ends_training_early_and_a_resume_remembers_it(fit_with) -> Non
     assert (facts["status"], facts["stopped_early"]) == ("finished", True)
     assert facts["steps"] == max(losses) == best + 30 < 2000
     assert "test/loss" in read_rows(run.path / "metrics.csv")[-1][1]
-    stopped = fit_with(*job, runs="b", stop=StopAfter(best + 15))
+    stopped = fit_with(*job, runs="b", stop=StopAfter(best * 11 // 10 + 25))  # asked once an update and once a chunk
     assert stopped.status == "interrupted"
+    kept, waited = load_checkpoint(stopped.path / LAST)["state"]["patience"]
+    assert (kept, waited > 0) == (pytest.approx(losses[best]), True)
     assert files(fit_with(*job, runs="b")) == files(run)
 
 

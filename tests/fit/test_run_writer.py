@@ -121,6 +121,22 @@ def test_run_json_says_how_a_run_ended_after_its_results_are_on_disk(writers) ->
     assert Run(training.run.path).status == "running"
 
 
+def test_results_and_their_names_are_on_disk_before_run_json_says_so_and_then_it_is(writers, monkeypatch) -> None:
+    (writer,) = writers(1)
+    folder, fsync, noted = writer.run.path, os.fsync, []
+
+    def note(file: int) -> None:
+        (path,) = (p for p in (folder, *folder.iterdir()) if os.path.samestat(p.stat(), os.fstat(file)))
+        noted.append((path.name, Run(folder).status))
+        fsync(file)
+
+    writer.finish(FINAL)
+    monkeypatch.setattr(os, "fsync", note)
+    seal_runs([writer])
+    assert sorted(noted[:2]) == [("metrics.csv", "running"), ("model.pt", "running")]
+    assert noted[2:] == [(folder.name, "running"), ("run.json", "finished"), (folder.name, "finished")]
+
+
 def test_results_that_are_not_on_disk_fail_their_own_run_alone(writers) -> None:
     first, _ = made = writers(2)
     for writer in made:

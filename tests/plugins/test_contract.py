@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 import torch
-from contract.registry import REGISTRY
+from contract.readme import REGISTRY
 
 from nnexp.data.seeding import derive_seed, seeded, seeded_generator
 

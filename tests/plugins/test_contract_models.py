@@ -6,7 +6,7 @@ import contract
 import pytest
 from contract import rows, steps
 from contract.combinations import covering
-from contract.registry import REGISTRY
+from contract.readme import REGISTRY
 
 from nnexp.data.data_spec import DataSpec
 from nnexp.data.seeding import seeded_generator

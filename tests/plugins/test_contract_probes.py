@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from contract.registry import REGISTRY
+from contract.readme import REGISTRY
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text

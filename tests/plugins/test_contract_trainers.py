@@ -4,45 +4,20 @@ import itertools
 
 import pytest
 import torch
+from contract import trainers
 from contract.combinations import covering
-from contract.registry import REGISTRY
-from torch import Tensor
+from contract.readme import REGISTRY
+from contract.trainers import by_optimizer, moving_bowl, purely, start
 
 TRAINERS = {name: REGISTRY.get("trainer", name).load() for name in REGISTRY.names("trainer")}
-PURE = [name for name, made in TRAINERS.items() if hasattr(made, "init") and hasattr(made, "update")]
-STEPS = 20
+PURE = [name for name, made in TRAINERS.items() if trainers.is_pure(made)]
+VARIANTS = [(name, values) for name in TRAINERS for values in trainers.variants(REGISTRY.get("trainer", name))]
 
 every_trainer = pytest.mark.parametrize("name", TRAINERS)
 every_pure_trainer = pytest.mark.parametrize("name", PURE)
+every_variant = pytest.mark.parametrize(("name", "values"), VARIANTS, ids=str)
+every_pure_variant = pytest.mark.parametrize(("name", "values"), [v for v in VARIANTS if v[0] in PURE], ids=str)
 decayed = pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-
-
-def _gradient(weights: Tensor, step: int) -> Tensor:
-    """Of a bowl whose middle moves: large and small, of both signs."""
-    slopes = torch.logspace(-3, 2, weights.shape[-1], dtype=torch.float64)
-    return slopes * (weights - 0.1 * step) + torch.linspace(-1, 1, weights.shape[-1], dtype=torch.float64)
-
-
-def _start(*lanes: int) -> Tensor:
-    return torch.randn(*lanes, 30, dtype=torch.float64)
-
-
-def _purely(trainer, weights: Tensor, **rates: float | Tensor) -> list[Tensor]:
-    state, path = trainer.init(weights), []
-    for step in range(1, STEPS + 1):
-        weights, state = trainer.update(weights, _gradient(weights, step), state, step, **rates)
-        path.append(weights)
-    return path
-
-
-def _by_optimizer(trainer, weights: Tensor) -> list[Tensor]:
-    p, path = torch.nn.Parameter(weights.clone()), []
-    optimizer = trainer.optimizer([p])
-    for step in range(1, STEPS + 1):
-        p.grad = _gradient(p.detach(), step)
-        optimizer.step()
-        path.append(p.detach().clone())
-    return path
 
 
 @every_trainer
@@ -54,26 +29,28 @@ def test_the_optimizer_takes_lr_and_weight_decay_from_the_trainer(name, weight_d
 
 @every_trainer
 def test_the_optimizer_moves_the_weights_at_every_step(name):
-    path = [start := _start(), *_by_optimizer(TRAINERS[name](), start)]
+    path = [first := start(), *by_optimizer(TRAINERS[name](), first)]
     assert all(not torch.equal(a, b) for a, b in itertools.pairwise(path))
 
 
-@every_pure_trainer
+@every_variant
+def test_a_bowl_is_descended(name, values):
+    trainers.descends_a_bowl(TRAINERS[name], **values)
+
+
+@every_pure_variant
 @decayed
-def test_the_pure_update_is_that_of_torchs_own_optimiser(name, weight_decay):
-    trainer, start = TRAINERS[name](lr=0.01, weight_decay=weight_decay), _start()
-    pure = _purely(trainer, start, lr=0.01, weight_decay=weight_decay)
-    for one, other in zip(pure, _by_optimizer(trainer, start), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+def test_the_pure_update_is_that_of_torchs_own_optimiser(name, values, weight_decay):
+    trainers.updates_purely_as_torchs_own_optimiser(TRAINERS[name], weight_decay=weight_decay, **values)
 
 
 @every_pure_trainer
 @decayed
 def test_the_pure_update_changes_nothing_in_place(name, weight_decay):
-    trainer, weights = TRAINERS[name](), _start()
+    trainer, weights = TRAINERS[name](), start()
     state = trainer.init(weights)
     for step in range(1, 4):
-        grads = _gradient(weights, step)
+        grads = moving_bowl(weights, step)
         given = [weights, grads, *state.values()]
         before, versions = [t.clone() for t in given], [t._version for t in given]
         weights, state = trainer.update(weights, grads, state, step, lr=0.01, weight_decay=weight_decay)
@@ -83,26 +60,26 @@ def test_the_pure_update_changes_nothing_in_place(name, weight_decay):
 
 @every_pure_trainer
 def test_the_learning_rate_given_to_the_update_counts_and_not_the_trainers_own(name):
-    start = _start()
-    ends = [_purely(TRAINERS[name](lr=lr), start, lr=0.01, weight_decay=0.0)[-1] for lr in (1e-9, 1.0)]
+    first = start()
+    ends = [purely(TRAINERS[name](lr=lr), first, lr=0.01, weight_decay=0.0)[-1] for lr in (1e-9, 1.0)]
     assert torch.equal(*ends)
 
 
 @every_pure_trainer
 def test_many_weights_as_one_with_a_rate_for_each_are_updated_as_each_alone(name):
-    trainer, start = TRAINERS[name](), _start(3)
+    trainer, first = TRAINERS[name](), start(3)
     rates = torch.tensor([[0.001], [0.01], [0.1]], dtype=torch.float64)
     decays = torch.tensor([[0.0], [0.01], [0.1]], dtype=torch.float64)
-    together = _purely(trainer, start, lr=rates, weight_decay=decays)
+    together = purely(trainer, first, lr=rates, weight_decay=decays)
     for k in range(3):
-        alone = _purely(trainer, start[k], lr=rates[k].item(), weight_decay=decays[k].item())
+        alone = purely(trainer, first[k], lr=rates[k].item(), weight_decay=decays[k].item())
         for one, other in zip(together, alone, strict=True):
             torch.testing.assert_close(one[k], other, rtol=1e-12, atol=1e-12)
 
 
 @every_pure_trainer
 def test_the_state_is_made_of_tensors_of_the_weights_shape_and_precision(name):
-    weights = _start(3).float()
+    weights = start(3).float()
     state = TRAINERS[name]().init(weights)
     _, after = TRAINERS[name]().update(weights, weights, state, 1, lr=0.1, weight_decay=0.0)
     assert state.keys() == after.keys()
@@ -117,7 +94,7 @@ def test_every_two_plugins_train_together_and_leave_global_generators_alone(
 ):
     overrides = f"dataset={dataset}", f"model={model}", f"trainer={trainer}", "trainer.max_steps=3"
     with undrawn():
-        lane = make_lane(*overrides)
+        lane = make_lane(*overrides, plugins=REGISTRY)
         before = lane.weights.vector.clone()
         rows = lane.advance(3)
         result = lane.evaluate("val") | lane.evaluate("test")

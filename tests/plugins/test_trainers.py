@@ -25,7 +25,17 @@ def test_sgd_goes_straight_down_the_gradient(weight_decay):
     assert _steps(SGD(), 1, 0.1, weight_decay).tolist() == pytest.approx(expected, rel=1e-15)
 
 
-def test_sgd_keeps_no_state():
+@pytest.mark.parametrize("weight_decay", [0.0, 0.5])
+def test_momentum_adds_each_gradient_whole_to_what_is_left_of_those_before(weight_decay):
+    w, v = WEIGHTS.tolist(), [0.0] * 3
+    for _ in range(4):
+        for i, g in enumerate(GRADS.tolist()):
+            v[i] = 0.9 * v[i] + g + weight_decay * w[i]
+            w[i] -= 0.1 * v[i]
+    assert _steps(SGD(momentum=0.9), 4, 0.1, weight_decay).tolist() == pytest.approx(w, rel=1e-12)
+
+
+def test_sgd_without_momentum_keeps_no_state():
     assert SGD().init(WEIGHTS) == {}
 
 

@@ -31,5 +31,7 @@ def test_as_many_lanes_fit_as_half_of_the_memory_holds_and_one_always(make_lane,
     monkeypatch.setattr(capacity, "free_bytes", lambda device: 20 * need)
     assert lanes_that_fit(lane, own_data=False) == 10
     assert lanes_that_fit(lane, own_data=True) < 10
+    assert lanes_that_fit(lane, own_data=False, share=0.5) == 5
+    assert lanes_that_fit(lane, own_data=False, share=0.25) == 2
     monkeypatch.setattr(capacity, "free_bytes", lambda device: 0)
     assert lanes_that_fit(lane, own_data=False) == 1

@@ -179,6 +179,37 @@ def test_every_kind_of_data_trains_in_both_precisions(lane_of, dataset, model, p
     assert lane.evaluate("train")["train/loss"] < before
 
 
+@pytest.mark.parametrize(
+    ("losses", "waited"),
+    [
+        ([1.0], 0),
+        ([1.0, 0.5, 0.25], 0),
+        ([1.0, 0.5, 0.75, 0.625], 2),
+        ([1.0, 0.5, 0.75, 0.4375], 0),
+        ([0.5, 0.5, 0.5], 2),
+        ([0.5, 0.75, float("nan"), float("inf")], 1),
+    ],
+)
+def test_patience_waits_for_a_loss_lower_than_the_lowest(make_lane, losses, waited):
+    lane = make_lane("dataset=moons", "model=mlp", "trainer.patience=3")
+    for value in losses:
+        lane.observe(value)
+    assert lane.state()["patience"] == [min(losses), waited]
+
+
+def test_patience_goes_on_from_a_state(make_lane):
+    lane, resumed = (make_lane("dataset=moons", "model=mlp", "trainer.patience=3") for _ in range(2))
+    for value in (0.5, 0.75, 0.625):
+        lane.observe(value)
+    resumed.restore(lane.state())
+    assert not resumed.is_ended
+    resumed.observe(0.5625)
+    assert resumed.is_ended
+    resumed.restore(lane.state())
+    resumed.observe(0.4375)
+    assert not resumed.is_ended
+
+
 def test_one_prediction_per_step_trains(lane_of):
     lane = lane_of("dataset=tagged", "model=lstm", "trainer.batch_size=full", "trainer.max_steps=30")
     assert _advance(lane, 30)[-1]["train/loss"] < lane.evaluate("val")["val/loss"]
