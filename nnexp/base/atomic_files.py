@@ -1,11 +1,10 @@
 """Crash-safe file writing: after a kill, a file holds either its old content or its new content, never a mixture.
 
 Data that was written survives a killed process; only data that was fsynced, which is slower, survives a power cut too.
-A run is therefore fsynced once, at its end: weights and metrics are on disk, and so are
-their names in the run's folder, before run.json says `finished`. Whatever a
-power cut destroys before that can be recomputed: a checkpoint holds a checksum of itself and of the metrics it refers
-to, so a damaged one is replaced by the previous checkpoint, or training starts again. A job whose run.json is damaged
-gets a new directory.
+A run is therefore fsynced once, at its end: weights and metrics, and their names in the run's folder, are on disk
+before run.json says `finished`. Whatever a power cut destroys before that can be recomputed: a checkpoint holds a
+checksum of itself and of the metrics it refers to, so a damaged one is replaced by the previous checkpoint, or training
+starts again. A job whose run.json is damaged gets a new directory.
 """
 
 from __future__ import annotations

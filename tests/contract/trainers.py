@@ -11,6 +11,7 @@ from torch import Tensor
 
 from nnexp import Trainer
 from nnexp.registry.plugin_source import Plugin
+from nnexp.training.trainer_base import PureTrainer
 
 STEPS = 20
 Gradient = Callable[[Tensor, int], Tensor]
@@ -57,7 +58,7 @@ def start(*lanes: int) -> Tensor:
 
 
 def purely(
-    trainer: Trainer, weights: Tensor, gradient: Gradient = moving_bowl, steps: int = STEPS, **rates: float | Tensor
+    trainer: PureTrainer, weights: Tensor, gradient: Gradient = moving_bowl, steps: int = STEPS, **rates: float | Tensor
 ) -> list[Tensor]:
     """The weights after each update through `init` and `update`."""
     state, path = trainer.init(weights), []

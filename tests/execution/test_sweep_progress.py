@@ -43,7 +43,7 @@ def test_a_sweep_is_told_in_one_line(tasks, capsys) -> None:
 
 def test_a_terminal_gets_one_line_that_is_redrawn_below_what_is_told(tasks, monkeypatch) -> None:
     stream = io.StringIO()
-    stream.isatty = lambda: True
+    monkeypatch.setattr(stream, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
     tally = SweepProgress(4, tasks, CostModel({}), quiet=False)

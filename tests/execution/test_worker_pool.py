@@ -93,7 +93,7 @@ def test_a_worker_takes_no_more_than_its_share_of_the_memory(
 ) -> None:
     command = ["dataset=moons", "model=mlp", "trainer.max_steps=5", "seed=0,1", f"runs='{tmp_path / 'runs'}'"]
     (cohort,) = plan_cohorts(compose_jobs(command, registry, multirun=True), registry)
-    make_runs(cohort)
+    create_missing_runs(cohort)
     said: list[object] = []
     workers = WorkerExecutor(1, lambda _task, kind, content: said.append((kind, content)), registry, [], share=share)
     workers.start(Task(cohort))
