@@ -23,8 +23,16 @@ from torch import Tensor, nn
 
 from nnexp import DataSpec, Observation, Picture, Probe, Range, probe, to_plain
 from nnexp.data import valid_positions
-from nnexp.plotting import MOST_SERIES, lines, trend
-from nnexp.probing import Moving, StateTrack, View, differentiable, embedding, record_states, takes_one_hot
+from nnexp.plotting import MAX_SERIES, lines, trend
+from nnexp.probing import (
+    FoundCells,
+    StateTrack,
+    View,
+    accepts_one_hot,
+    detached_embeddings,
+    differentiable_input,
+    record_states,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,7 +64,7 @@ class GradientThroughTime(Probe):
             flow = flow_of(exact.module, exact.data, lambda out: _loss(exact, out, y, *lengths), x, *lengths)
             if not flow.tracks and (view.data.kind == "image" or flow.inputs is None):
                 return None
-            distance = distances(exact.module, flow.moving, view.generator, x, *lengths) if flow.tracks else None
+            distance = distances(exact.module, flow.found_cells, view.generator, x, *lengths) if flow.tracks else None
         panels = _panels(flow, *lengths)
         scalars, texts = _scalars(flow, panels), {}
         if distance is not None:
@@ -74,13 +82,13 @@ class Flow:
         inputs: of dL/dx_t; None where the model has no differentiable input.
         states: of dL/dh_t, by state.
         tracks: the states themselves, by layer.
-        moving: recurrent cells other than torch's modules.
+        found_cells: recurrent cells other than torch's modules.
     """
 
     inputs: Logs | None
     states: dict[str, Logs]
     tracks: dict[str, StateTrack]
-    moving: Moving
+    found_cells: FoundCells
 
 
 def flow_of(
@@ -88,9 +96,9 @@ def flow_of(
 ) -> Flow:
     """Return the gradients of `quantity(output)`, a sum of independent rows."""
     axis = 2 if data.kind == "image" else 1  # of positions
-    is_embedded = data.kind == "tokens" and not takes_one_hot(module, data, x, *lengths)
-    leaf = x if is_embedded else differentiable(x, data)
-    with record_states(module) as record, embedding(module, x) as embedded:
+    is_embedded = data.kind == "tokens" and not accepts_one_hot(module, data, x, *lengths)
+    leaf = x if is_embedded else differentiable_input(x, data)
+    with record_states(module) as record, detached_embeddings(module, x) as embedded:
         output = module(leaf, *lengths)
     inputs = embedded[:1] if is_embedded else [leaf]
     record.find_cells(data.max_length, inputs[0] if inputs else None, axis)
@@ -102,25 +110,25 @@ def flow_of(
     grads = iter(torch.autograd.grad(quantity(output), tensors, allow_unused=True, materialize_grads=True))
     by_input = [_mean_logs(next(grads).movedim(axis, 1)) for _ in inputs]
     by_state = {name: _mean_logs(torch.stack([next(grads) for _ in steps], 1)) for name, steps in states.items()}
-    return Flow(by_input[0] if by_input else None, by_state, record.tracks, record.moving)
+    return Flow(by_input[0] if by_input else None, by_state, record.tracks, record.found_cells)
 
 
 @torch.no_grad()
 def distances(
-    module: nn.Module, moving: Moving, generator: torch.Generator, x: Tensor, *lengths: Tensor
+    module: nn.Module, found_cells: FoundCells, generator: torch.Generator, x: Tensor, *lengths: Tensor
 ) -> Tensor | None:
     """Return distances (T, B) between the states of two passes, with initial states drawn uniformly from -1 to 1.
 
     Returns None where the model has no forward recurrent layer.
     """
 
-    def start(state: Tensor) -> Tensor:
+    def initial_state(state: Tensor) -> Tensor:
         two = torch.rand(2, 1, state.shape[-1], generator=generator, dtype=state.dtype) * 2 - 1
         return two.expand(2, len(x), -1).flatten(0, 1)
 
-    with record_states(module, start, moving) as record:
+    with record_states(module, initial_state, found_cells) as record:
         module(torch.cat([x, x]), *(torch.cat([each, each]) for each in lengths))
-    record.take_cells()
+    record.add_found_cells()
     forward = [track for track in record.tracks.values() if not track.is_reverse]
     states = [torch.stack(steps) for track in forward for steps in track.states.values()]
     if not states:
@@ -226,8 +234,8 @@ def _mean_valid(values: Tensor, *lengths: Tensor) -> Logs:
 def _draw_gradient(figure: Figure, numbers: dict[str, Any]) -> None:
     axes, series = figure.subplots(), numbers["log10 of the norm"]
     length = len(next(iter(series.values())))
-    shown = {f"dL/d{name}": _resample(logs, length) for name, logs in list(series.items())[: MOST_SERIES - 1]}
-    lines(axes, shown, _label("position t", len(series), MOST_SERIES - 1, "curves"), "norm of the gradient (log10)")
+    shown = {f"dL/d{name}": _resample(logs, length) for name, logs in list(series.items())[: MAX_SERIES - 1]}
+    lines(axes, shown, _label("position t", len(series), MAX_SERIES - 1, "curves"), "norm of the gradient (log10)")
     line = numbers["slope and start of the line"]
     if line:
         name = f"{next(iter(shown))}: x {10 ** -line[0]:.2g} per step back"
@@ -239,8 +247,8 @@ def _draw_states(figure: Figure, numbers: dict[str, Any]) -> None:
     all_axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
     length = max(len(values) for series, *_ in panels for values in series.values())
     for axes, (series, label, what) in zip(all_axes, panels, strict=True):
-        shown = {each: _resample(values, length) for each, values in list(series.items())[:MOST_SERIES]}
-        lines(axes, shown, _label("position t", len(series), MOST_SERIES, f"{what}s"), label)
+        shown = {each: _resample(values, length) for each, values in list(series.items())[:MAX_SERIES]}
+        lines(axes, shown, _label("position t", len(series), MAX_SERIES, f"{what}s"), label)
         if what == "gate":
             axes.set_ylim(-0.02, 1.02)  # the whole range, so that noise looks small
 

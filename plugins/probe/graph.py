@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from torch import Tensor, nn
 
 from nnexp import GraphNode, Observation, Probe, Range, graph, probe
-from nnexp.probing import Operation, View, operations_of
+from nnexp.probing import Operation, View, trace_operations
 
 MAX_NODES = 1000  # more are slow to lay out in a browser
 ROWS = 2
@@ -32,7 +32,7 @@ class Graph(Probe):
     def __call__(self, view: View) -> Observation:
         """Return the graph of one forward pass on validation rows."""
         x, _, *lengths = view.rows("val", ROWS)
-        operations, output = operations_of(view.module, x, *lengths)
+        operations, output = trace_operations(view.module, x, *lengths)
         builder = _Builder(view.module, dict(zip(("x", "lengths"), (x, *lengths), strict=False)))
         for operation in operations:
             builder.add(operation)

@@ -25,7 +25,15 @@ from torch import Tensor
 
 from nnexp import Observation, Picture, Probe, probe
 from nnexp.plotting import dots, heatmap, legend, lines, shortened
-from nnexp.probing import Layer, Measured, View, calls_of, differentiable, measure_outputs, receptive_field_formulas
+from nnexp.probing import (
+    LayerField,
+    MeasuredFields,
+    View,
+    differentiable_input,
+    forward_calls,
+    positional_outputs,
+    receptive_field_formulas,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +57,7 @@ class ReceptiveField(Probe):
         if view.data.kind == "vector" or (view.data.kind == "tokens" and view.data.vocab < 2):
             return None
         with view.exact() as exact:
-            measured = Measured(exact)
+            measured = MeasuredFields(exact)
             names = list(measured.layers)
             if not any(layer.axes for layer in measured.layers.values()):
                 return None
@@ -66,17 +74,18 @@ def _formulas(view: View) -> dict[str, list[int | None]]:
     axes = [2, 3] if view.data.kind == "image" else [1]
     found = receptive_field_formulas(view.module, x, axes)
     sizes = {id(call): each for call, each in found}
-    return {name: sizes[id(call)] for name, (call, _) in measure_outputs([call for call, _ in found], len(x)).items()}
+    outputs = positional_outputs([call for call, _ in found], len(x))
+    return {name: sizes[id(call)] for name, (call, _) in outputs.items()}
 
 
-def _effects(view: View, layers: dict[str, Layer]) -> dict[str, Tensor]:
+def _effects(view: View, layers: dict[str, LayerField]) -> dict[str, Tensor]:
     """Return g over the input positions, by layer; layers without a gradient path are left out."""
     x, _, *lengths = view.rows("val", 8 * NUM_ROWS)
     if lengths:  # the longest rows, passed without lengths, as if without padding
         x = x[lengths[0] == lengths[0].max()]
-    x = differentiable(x[:NUM_ROWS], view.data)
+    x = differentiable_input(x[:NUM_ROWS], view.data)
     try:
-        found = measure_outputs(calls_of(view.module, x), len(x))
+        found = positional_outputs(forward_calls(view.module, x), len(x))
     except Exception:
         if view.data.kind == "tokens":
             return {}  # a model with an embedding takes no one-hot rows
@@ -107,7 +116,10 @@ def _largest(sizes: Sizes) -> float | None:
 
 
 def _observation(
-    measured: Measured, layers: dict[str, Layer], formulas: dict[str, list[int | None]], effects: dict[str, Tensor]
+    measured: MeasuredFields,
+    layers: dict[str, LayerField],
+    formulas: dict[str, list[int | None]],
+    effects: dict[str, Tensor],
 ) -> Observation:
     sizes: dict[str, dict[str, Sizes]] = {
         "measured": {name: layer.fields.amax(1).tolist() for name, layer in layers.items()},
@@ -133,17 +145,18 @@ def _observation(
     return Observation(scalars, pictures)
 
 
-def _map(measured: Measured, name: str, effects: dict[str, Tensor]) -> dict[str, Any]:
+def _map(measured: MeasuredFields, name: str, effects: dict[str, Tensor]) -> dict[str, Any]:
     g = effects.get(name)
     relative = None if g is None else g / g.max()
-    return {"layer": name, "position": measured.layers[name].place, "moved": measured.seen(name), "effective": relative}
+    position, moved = measured.layers[name].centre_position, measured.field_mask(name)
+    return {"layer": name, "position": position, "moved": moved, "effective": relative}
 
 
-def _in_time(measured: Measured, name: str, effects: dict[str, Tensor]) -> dict[str, Any]:
+def _in_time(measured: MeasuredFields, name: str, effects: dict[str, Tensor]) -> dict[str, Any]:
     """Return the field along a sequence, by lag behind the output position (the last, if there is no position)."""
     layer, length = measured.layers[name], measured.grid[0]
-    position = round((layer.place[0] + 0.5) * length / layer.size[0] - 0.5) if layer.axes else length - 1
-    moved = measured.seen(name)
+    position = round((layer.centre_position[0] + 0.5) * length / layer.size[0] - 0.5) if layer.axes else length - 1
+    moved = measured.field_mask(name)
     g = effects.get(name)
     logs = None if g is None else (g / g.max()).log10()  # -inf where g is 0, which is not drawn
     numbers = {"lags": [position - step for step in range(length)], "moved": moved.long(), "log10 effective": logs}
@@ -183,7 +196,7 @@ def _by_axis(numbers: dict[str, Any]) -> dict[str, list[float | None]]:
 def _draw_map(figure: Figure, numbers: dict[str, Any]) -> None:
     left, right = figure.subplots(1, 2)
     heatmap(left, numbers["moved"], "column (pixels)", "row (pixels)", "", limits=(0, 1))
-    left.set_title(f"measured: yellow changes {_place(numbers['position'])}")
+    left.set_title(f"measured: yellow changes {_position_name(numbers['position'])}")
     if numbers["effective"] is not None:
         heatmap(right, numbers["effective"], "column (pixels)", "", "mean |gradient| / largest", limits=(0, 1))
         right.set_title("effective, measured outlined")
@@ -192,7 +205,7 @@ def _draw_map(figure: Figure, numbers: dict[str, Any]) -> None:
         axes.set_aspect("equal")
 
 
-def _place(position: list[int]) -> str:
+def _position_name(position: list[int]) -> str:
     """Return the name of an output position."""
     return f"output {tuple(position)}" if len(position) > 1 else f"output {position[0]}" if position else "the output"
 
