@@ -91,7 +91,7 @@ def train_task(
             names = dict.fromkeys(name for planned in trained for name in planned.pending_probes(planned.facts()))
             watch.say(f"ended before; {', '.join(names)} see the last step of {plural(len(trained), 'run')}")
         for planned in trained:
-            fit.look(planned)
+            fit.observe(planned)
     finally:
         for planned in held:
             planned.run.unlock()
