@@ -68,7 +68,7 @@ def test_the_longest_of_the_workers_decides(costs: list[float], size: int, secon
 
 def test_a_job_that_kills_its_process_is_told_and_costs_no_more(faulty, tmp_path: Path) -> None:
     command = ["dataset=moons", "model=faulty", "model.fault=0", "trainer.max_steps=20", f"runs='{tmp_path / 'runs'}'"]
-    for fault, why in ((1, "ValueError: a fault in the constructor"), (6, "its process ended by itself")):
+    for fault, why in ((1, "ValueError: a fault in the constructor"), (6, "its process exited during training")):
         jobs = compose_jobs([*command, f"model.fault={fault}"], faulty, multirun=True)
         text = dry_run_report(plan_cohorts(jobs, faulty), [], faulty, 2)
         assert f"fails: {why}" in text

@@ -1,4 +1,4 @@
-"""Plans run one cohort after another: what is done is left alone, what fails costs its own run."""
+"""Plans run one cohort after another: complete runs are skipped, a failed job does not stop the others."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_run_finished_by_another_process_meanwhile_is_not_trained_again(sweep,
             sweep("seed=5")
         return train_task(task, *rest, **more)
 
-    monkeypatch.setattr("nnexp.execution.in_process.train_task", late)
+    monkeypatch.setattr("nnexp.execution.in_process_executor.train_task", late)
     (run,) = sweep("seed=5")
     assert len(seen) == 2
     assert run.read()["resumed_from"] == []

@@ -429,9 +429,7 @@ def test_an_error_that_no_lane_owns_halves_the_cohort_until_its_cause_is_alone(
         for planned in cohort:
             planned.run.lock()
         progress = ProgressBar("", 0, quiet=True)
-        fit = CohortFit(
-            registry=registry, stop=StopRequest(), progress=progress, module_class=module_class, chunk=10
-        )
+        fit = CohortFit(registry=registry, stop=StopRequest(), progress=progress, module_class=module_class, chunk=10)
         fit.train(cohort)
         for planned in cohort:
             planned.run.unlock()
