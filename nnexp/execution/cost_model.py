@@ -47,7 +47,7 @@ class CostModel:
     def _mean_ratio(self) -> float:
         return sum(self.ratios.values()) / len(self.ratios) if self.ratios else 1.0
 
-    def is_known(self, task: Task) -> bool:
+    def is_measured(self, task: Task) -> bool:
         """Return True if the cost of a task was measured, not guessed."""
         return self._kind(task.cohort[0])[0] in self.seconds
 

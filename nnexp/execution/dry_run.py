@@ -97,7 +97,7 @@ def _try(tasks: Sequence[Task], costs: CostModel, registry: Registry, size: int)
         while (waiting or executor.num_busy) and time.monotonic() - began < TRY_SECONDS:
             while waiting and executor.num_busy < size:
                 task = waiting.pop(0)
-                if not costs.is_known(task):
+                if not costs.is_measured(task):
                     executor.start(task, is_trial=True)
             executor.poll(0.1)
     finally:
