@@ -82,14 +82,14 @@ def load(path: str | Path) -> LoadedRun:
         warnings.warn(f"{run.path}: the code or the files that it was trained with have changed.", stacklevel=2)
     if not (run.path / MODEL_FILE).exists():
         state = f"it is '{facts['status']}' at step {facts.get('steps', 0)}"
-        raise RecordError(f"{run.path} has no {MODEL} yet: {state}. Give its command again.")
+        raise RecordError(f"{run.path} has no {MODEL_FILE} yet: {state}. Give its command again.")
     lane = _load_lane(run, job, registry)
     lane.module.__dict__["forward"] = partial(_forward, lane, lane.module.forward)
     return LoadedRun(job, lane.dataset, lane.module.eval(), lane.data, **lane.splits)
 
 
 def _load_lane(run: Run, job: Job, registry: Registry) -> Lane:
-    weights = load_weights(run.path / MODEL)["weights"]
+    weights = load_weights(run.path / MODEL_FILE)["weights"]
     try:
         lane = Lane(job, registry, torch.device("cpu"), lambda: False)
         lane.module.load_state_dict(weights)

@@ -24,7 +24,7 @@ def group_into_cohorts(planned: list[PlannedRun], registry: Registry) -> list[Co
     for item in planned:
         key = _cohort_key(item.job, registry) if item.job.options.stack else str(item.number)
         cohorts.setdefault(key, []).append(item)
-    max_lanes, split = min(MAX_LANES, most_locks()), []
+    max_lanes, split = min(MAX_LANES, max_locks()), []
     for cohort in cohorts.values():
         for item in cohort:
             item.in_cohort = len(cohort) > 1

@@ -21,7 +21,7 @@ class CostModel:
         done: jobs of the plan that ended before, with their run.json.
     """
 
-    def __init__(self, done: Done) -> None:
+    def __init__(self, done: DoneRuns) -> None:
         self.seconds: dict[str, float] = {}  # of one update of one lane, by kind of job
         self.ratios: dict[str, float] = {}  # measured seconds / guessed seconds, by kind of job
         self._kinds: dict[str, tuple[str, float]] = {}

@@ -39,7 +39,7 @@ def dry_run_report(cohorts: list[Cohort], invalid: Sequence[tuple[str, str]], re
     rows += [[point, f"invalid: {shorten(reason)}", ""] for point, reason in invalid]
     done = done_runs(planned)
     costs = CostModel(done)
-    tasks = list(TaskQueue(left_of(cohorts, done), size, costs).waiting)
+    tasks = list(TaskQueue(remaining_cohorts(cohorts, done), size, costs).waiting)
     lines = [f"{plural(len(planned), 'job')}: {', '.join(said)}", align(rows)]
     if not tasks:
         return "\n".join([*lines, "nothing is to be trained."])
@@ -55,7 +55,7 @@ def dry_run_report(cohorts: list[Cohort], invalid: Sequence[tuple[str, str]], re
 
 def state(item: PlannedRun) -> str:
     """Return the state of a job for the table: what a command would do with it."""
-    if item.beside is not None:
+    if item.rerun_of is not None:
         return "new, beside the old run"
     status = item.status
     if status in ENDED:

@@ -23,7 +23,7 @@ def plan_cohorts(
     jobs: list[Job],
     registry: Registry,
     *,
-    again: tuple[str, ...] = (),
+    retry_statuses: tuple[str, ...] = (),
     rerun: bool = False,
     invalid: list[tuple[str, str]] | None = None,
 ) -> list[Cohort]:
@@ -32,7 +32,7 @@ def plan_cohorts(
     Args:
         jobs: composed jobs, in the order of the command.
         registry: finds the plugins.
-        again: statuses of ended runs that are trained again, such as "failed".
+        retry_statuses: statuses of ended runs that are trained again, such as "failed".
         rerun: train ended jobs once more, each in a new directory beside the old run.
         invalid: receives (overrides, reason) of each job that names a file that cannot be read; None to raise instead.
 
@@ -40,10 +40,10 @@ def plan_cohorts(
         ConfigError: if run directories cannot be created in the folder that a job names, or if a job names a file that
             cannot be read.
     """
-    planned = _find_runs(jobs, registry, again, invalid)
+    planned = _find_runs(jobs, registry, retry_statuses, invalid)
     for item in planned:
         if rerun and item.status in ENDED:
-            item.found, item.beside = None, item.found
+            item.found, item.rerun_of = None, item.found
     remaining = [item.job for item in planned if not item.is_done]
     for root, folder in dict.fromkeys((job.options.runs, experiment_folder(job)) for job in remaining):
         check_writable(root, folder)
@@ -51,7 +51,7 @@ def plan_cohorts(
 
 
 def _find_runs(
-    jobs: list[Job], registry: Registry, again: tuple[str, ...], invalid: list[tuple[str, str]] | None
+    jobs: list[Job], registry: Registry, retry_statuses: tuple[str, ...], invalid: list[tuple[str, str]] | None
 ) -> list[PlannedRun]:
     """Return each distinct job with the newest run of its fingerprint, if there is one."""
     planned: dict[str, PlannedRun] = {}
@@ -68,5 +68,7 @@ def _find_runs(
             indices[root] = open_index(root)
         if digits not in planned:
             probes = {choice.name: probe_fingerprint(choice, registry) for choice in job.probes}
-            planned[digits] = PlannedRun(job, digits, indices[root].find(digits), len(planned), again, probes=probes)
+            planned[digits] = PlannedRun(
+                job, digits, indices[root].find(digits), len(planned), retry_statuses, probes=probes
+            )
     return list(planned.values())

@@ -78,8 +78,8 @@ class PlanRunner:
         self.planned, self.stop, self.command = planned, stop, command
         self._next_locked_poll = 0.0
         is_sweep = len(planned) > 1 or command.workers != 0
-        self.done = all_done(planned)
-        remaining = left_of(cohorts, self.done)
+        self.done = done_runs(planned)
+        remaining = remaining_cohorts(cohorts, self.done)
         gpus = gpus_for([item.job for cohort in remaining for item in cohort])
         size = num_workers(command, gpus)
         costs = CostModel(self.done)
@@ -101,7 +101,7 @@ class PlanRunner:
         for item in self.done:
             self.outcomes.try_on_run(item, lambda item: write_reference(item.job, item.run))
         if self.command.rerun:
-            make_runs(self.planned)  # all now, so that the same command after an interrupt resumes these
+            create_missing_runs(self.planned)  # all now, so that the same command after an interrupt resumes these
         self.progress.show()
         try:
             self._loop()
@@ -159,7 +159,7 @@ class PlanRunner:
 
     def _start(self, task: Task) -> None:
         """Create the missing run directories of a task and start it; lanes whose directory fails are left out."""
-        make_runs(task.cohort)
+        create_missing_runs(task.cohort)
         for item in task.cohort:
             if self.outcomes.try_on_run(item, lambda item: item.run.read()):
                 self.outcomes.try_on_run(item, lambda item: write_reference(item.job, item.run))

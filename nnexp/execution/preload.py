@@ -18,6 +18,8 @@ with frozen_import("pytorch_lightning"):
     import torch
 
     torch.set_num_threads(1)
+    # torch.compile makes a progress bar; its own lock is a semaphore that stays in the system if the worker is killed.
+    torch.hub.tqdm.set_lock(threading.RLock())  # type: ignore[attr-defined]
     from nnexp.fit import CohortFit  # noqa: F401  # imported for the workers
 
 os.environ.pop("PYTHONSAFEPATH", None)  # set for the fork server only

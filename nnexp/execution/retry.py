@@ -34,7 +34,7 @@ class RetryPolicy:
         self.failures[planned.number] += 1
         if self.failures[planned.number] > self.max_retries:
             return False
-        planned.again = (*planned.again, "failed")
+        planned.retry_statuses = (*planned.retry_statuses, "failed")
         self.queue.append(Task([planned]))
         return True
 

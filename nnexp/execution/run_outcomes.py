@@ -36,7 +36,7 @@ class RunOutcomes:
     def __init__(
         self,
         planned: list[PlannedRun],
-        done: Done,
+        done: DoneRuns,
         queue: TaskQueue,
         costs: CostModel,
         command: SweepOptions,
@@ -47,7 +47,7 @@ class RunOutcomes:
     ) -> None:
         self.planned, self.queue, self.costs, self.stop = planned, queue, costs, stop
         self.retry = RetryPolicy(queue, command.retries, stop)
-        self.max_failures, self.is_sweep = command.most_failures, is_sweep
+        self.failure_limit, self.is_sweep = command.failure_limit, is_sweep
         self.num_failed, self._next_write = 0, 0.0
         self.progress = SweepProgress(len(planned), queue.waiting, costs, quiet or not is_sweep)
         self.results = ResultsCsv(planned) if is_sweep else None
@@ -103,7 +103,7 @@ class RunOutcomes:
         self.counted.add(item.number)
         self.progress.count(item, facts)
         self.num_failed += facts["status"] != "finished"
-        if self.num_failed >= self.max_failures and not self.stop.requested:
+        if self.num_failed >= self.failure_limit and not self.stop.requested:
             text = f"stopping the sweep: {self.num_failed} of its runs failed or diverged."
             self.progress.say(text, is_error=True)
             self.stop.requested = True
@@ -128,7 +128,7 @@ class RunOutcomes:
             facts, (is_locked, reason) = self._read_facts(item), reasons[item.number]
             if facts is None:
                 continue
-            if item.ending() is not None:  # ended by another process since
+            if item.final_facts() is not None:  # ended by another process since
                 self._on_run_ended(item)
             elif is_locked and self.is_sweep:
                 locked.append(item)
@@ -175,7 +175,7 @@ class RunOutcomes:
 
     def leave_out(self, item: PlannedRun, reason: str) -> None:
         """Report that a job cannot be trained, and go on without it."""
-        item.lost = reason
+        item.failure = reason
         self.progress.say(f"{item.job.label}: left out: {reason}", is_error=True)
 
     def write_results(self, planned: list[PlannedRun], step: int = 0) -> None:
@@ -207,7 +207,7 @@ def _write_ending(item: PlannedRun, *, status: str, **facts: Any) -> None:
     item.run.lock()
     try:
         if item.status == "finished":  # the process died while probes observed the finished run
-            item.note_unseen(facts.get("error", {}).get("message", "its process is gone"))
+            item.note_probe_failure(facts.get("error", {}).get("message", "its process is gone"))
             return
         steps = last_step(item.run.path / "metrics.csv")
         reason = facts.get("error", {}).get("message", "")

@@ -43,7 +43,7 @@ class Task:
         cohort = []
         for lane in content["lanes"]:
             run = Run(Path(lane["path"])) if lane["path"] else None
-            facts = {name: lane[name] for name in ("fingerprint", "number", "again", "in_cohort", "probes")}
+            facts = {name: lane[name] for name in ("fingerprint", "number", "retry_statuses", "in_cohort", "probes")}
             cohort.append(PlannedRun(_job_from_dict(lane["job"]), found=run, **facts))
         return Task(cohort)
 
@@ -88,7 +88,7 @@ def train_task(
             except (RecordError, OSError) as error:
                 left_out[planned.number] = (planned.run.is_locked, str(error))
         for planned in locked:
-            planned.run.when_ended = lambda number=planned.number: progress.ended(number)
+            planned.run.on_end = lambda number=planned.number: progress.ended(number)
         remaining = [planned for planned in locked if not planned.is_done]  # another process may have finished some
         if remaining and (reason := _describe_change(remaining[0], registry)):
             return left_out | {planned.number: (False, reason) for planned in remaining}
@@ -115,7 +115,7 @@ def _train_and_observe(
     if to_train := [planned for planned in cohort if planned not in finished]:
         fit.train(to_train, to_train[0].in_cohort)
     if finished:
-        names = dict.fromkeys(name for planned in finished for name in planned.unseen(planned.facts()))
+        names = dict.fromkeys(name for planned in finished for name in planned.pending_probes(planned.facts()))
         progress.say(f"already complete; {', '.join(names)} observe the last step of {plural(len(finished), 'run')}")
     for planned in finished:
         fit.observe(planned)

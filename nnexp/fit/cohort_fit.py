@@ -62,7 +62,7 @@ class CohortFit:
             in_cohort: the jobs were planned as part of a larger cohort. A single one that is left of it is then
                 stacked too, so that its numbers do not depend on which others have ended.
         """
-        with isolated(), capture_output(self.echo), output_goes_to([planned.run for planned in cohort]):
+        with isolated(), capture_output(self.echo), log_output_to([planned.run for planned in cohort]):
             parts = self._split_by_memory(cohort)
             for number, part in enumerate(parts):
                 if number and self.stop.requested:
@@ -123,7 +123,7 @@ class CohortFit:
 
     def _train_part(self, cohort: Cohort, in_cohort: bool) -> None:
         """Train lanes that fit into memory together; after an error that no lane owns, train them in halves."""
-        self.datasets.keep(planned.job for planned in cohort)
+        self.datasets.retain(planned.job for planned in cohort)
         device = torch_device(cohort[0].job.options.device)
         opened = {writer: planned for planned in cohort if (writer := self._open_writer(planned)) is not None}
         for planned in cohort:
@@ -131,7 +131,7 @@ class CohortFit:
         pending = [writer for writer in opened if run_or_fail(writer, self.stop, partial(_record_step_zero, writer))]
         seal_runs(list(opened))
         self._report_resumed(pending)
-        with output_goes_to([writer.run for writer in pending]):
+        with log_output_to([writer.run for writer in pending]):
             failed_groups = self._fit_groups(pending, in_cohort, device)
         for writers in failed_groups:
             self._train_halves([opened[writer] for writer in writers])
@@ -171,7 +171,7 @@ class CohortFit:
         module = self.module_class(group.engine, group.writers, self.stop, self.progress, self.chunk)
         try:
             runs = [writer.run for writer in group.writers]
-            with output_goes_to(runs), keep_freed_memory() if len(group.writers) > 1 else nullcontext():
+            with log_output_to(runs), keep_freed_memory() if len(group.writers) > 1 else nullcontext():
                 make_trainer(device, options.precision).fit(module, itertools.repeat(0))
         except BaseException as error:
             module.error = error
@@ -219,7 +219,7 @@ def _record_step_zero(writer: RunWriter) -> bool:
     lane = writer.lane
     if writer.is_fresh:
         row = lane.evaluate("val") | (lane.evaluate("test") if lane.is_ended else {})
-        lane.observe(row["val/loss"])
+        lane.update_patience(row["val/loss"])
         writer.add_rows(Rows(1, [], [], {0: row}))
         writer.observe(is_end=lane.is_ended)
         if lane.is_ended:

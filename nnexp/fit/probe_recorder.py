@@ -37,11 +37,11 @@ class ProbeRecorder:
         self.observed_with: dict[str, str] = {}  # fingerprint of the probe by its name; empty where it failed
         self.fingerprints = {c.name: probe_fingerprint(c, probing.registry) for c in probing.job.probes}
         if self.fingerprints:
-            self.figures.forget_others(self.fingerprints)
+            self.figures.remove_stale(self.fingerprints)
 
     def resume(self, step: int) -> list[str]:
         """Load the records of an interrupted run up to a step, delete later ones, and return the notes they hold."""
-        self.figures.cut(step)
+        self.figures.remove_after(step)
         records = [*self.figures.records()] if self.probing.job.probes else []
         for record in records:
             self._register(record["probe"], record)
@@ -72,7 +72,7 @@ class ProbeRecorder:
             with contextlib.suppress(Exception):  # a full disk
                 self._register(result.choice.name, self.figures.save(result, fingerprint))
         self.probing.seconds["drawing"] += time.perf_counter() - began  # writing pictures is most of it
-        return result.told()
+        return result.message()
 
     def _register(self, probe: str, record: ObservationRecord) -> None:
         self.last_scalars |= {f"{probe}/{name}": value for name, value in record.get("scalars", {}).items()}
@@ -104,7 +104,7 @@ def observe_finished_run(run: Run, lane: Lane, fingerprint: str, probing: ProbeR
     began, facts = time.time(), run.read()
     content = load_checkpoint(run.path / MODEL_FILE)
     if content.get("fingerprint") != fingerprint:
-        raise RecordError(f"{run.path / MODEL} belongs to another job. Move the directory away.")
+        raise RecordError(f"{run.path / MODEL_FILE} belongs to another job. Move the directory away.")
     lane.module.load_state_dict(content["weights"])
     lane.step = content["step"]
     recorder = ProbeRecorder(run, probing)

@@ -78,9 +78,9 @@ class RunWriter:
 
     def _resume(self) -> int:
         """Restore the newest checkpoint that metrics.csv agrees with, or the initial state, and return its step."""
-        for content in checkpoints(self.run.path, self.fingerprint):
-            if self.metrics.holds(content["metrics_bytes"], content["metrics_sha256"]):
-                self.metrics.cut(content["metrics_bytes"])
+        for content in whole_checkpoints(self.run.path, self.fingerprint):
+            if self.metrics.starts_with(content["metrics_bytes"], content["metrics_sha256"]):
+                self.metrics.truncate(content["metrics_bytes"])
                 self.lane.restore(content["state"])
                 self.is_fresh = False
                 return self.lane.step

@@ -80,7 +80,7 @@ class PathSelector:
                 self._make_solo(members, reason)
                 continue
             # A resume keeps the path, also on a machine that has a compiler now.
-            with only_plain() if any(writer.path == STACKED for writer in members) else nullcontext():
+            with without_compiled_kernels() if any(writer.path == STACKED for writer in members) else nullcontext():
                 yield from self._stack(members)
         yield from self._solo_groups()
 

@@ -47,7 +47,7 @@ def test_each_job_is_listed_with_what_becomes_of_it(registry, cohorts) -> None:
     assert "invalid: seed: no" in text
     assert text.splitlines()[-1].startswith("about ")
     assert text.endswith(" with 2 workers.")
-    text = dry_run_report(cohorts(every, again=("failed",), rerun=True), [], registry, 1)
+    text = dry_run_report(cohorts(every, retry_statuses=("failed",), rerun=True), [], registry, 1)
     assert states(text)[:2] == ["new, beside the old run"] * 2
 
 

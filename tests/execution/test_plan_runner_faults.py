@@ -35,7 +35,7 @@ def sweep(faulty, tmp_path: Path):
         command = ["dataset=moons", "model=faulty", f"model.fault={faults}", "trainer.max_steps=20"]
         jobs = compose_jobs([*command, *overrides, f"runs='{tmp_path / 'runs'}'"], faulty, multirun=True)
         asked = SweepOptions(**{"workers": 2} | more)
-        cohorts = plan_cohorts(jobs, faulty, again=asked.retry_statuses, rerun=asked.rerun)
+        cohorts = plan_cohorts(jobs, faulty, retry_statuses=asked.retry_statuses, rerun=asked.rerun)
         return run_plan(cohorts, faulty, stop or StopRequest(), asked)
 
     return run

@@ -77,7 +77,7 @@ def test_large_cohorts_are_split_while_workers_have_nothing(cohorts) -> None:
 def test_runs_that_another_process_holds_are_polled_until_they_end_or_are_unlocked(cohorts) -> None:
     (cohort,) = made = cohorts("seed=0,1,2,3")
     queue = queue_of(made, 1)
-    make_runs(cohort)
+    create_missing_runs(cohort)
     order(queue)
     for item in cohort:
         item.run.lock()

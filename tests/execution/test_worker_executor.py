@@ -19,7 +19,7 @@ from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.task import Task
 from nnexp.execution.worker_executor import WorkerExecutor
 from nnexp.execution.worker_process import describe_exit, process_exists
-from nnexp.rundir.planned_run import make_runs
+from nnexp.rundir.planned_run import create_missing_runs
 
 
 @pytest.fixture

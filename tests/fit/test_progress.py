@@ -14,7 +14,7 @@ import pytest
 from nnexp.fit import progress
 from nnexp.fit.progress import ProgressBar
 from nnexp.rundir.metrics_csv import Rows
-from nnexp.rundir.output_log import capture_output, output_goes_to
+from nnexp.rundir.output_log import capture_output, log_output_to
 from nnexp.rundir.run import Run
 
 
@@ -91,7 +91,7 @@ def test_a_terminal_that_cannot_redraw_a_line_gets_lines(terminal, monkeypatch: 
 def test_what_a_plugin_prints_is_above_the_bar_and_in_the_log(terminal, tmp_path: Path) -> None:
     stream, run = terminal(100), Run(tmp_path)
     shown = ProgressBar("job", 10)
-    with capture_output(echo=True), output_goes_to([run]):
+    with capture_output(echo=True), log_output_to([run]):
         print("printed [red] by", "a plugin", file=sys.stderr)
         shown.say("goes on from step 2")
         shown.show(3, rows(3))

@@ -76,9 +76,9 @@ def test_rows_wait_until_they_are_many_and_a_checkpoint_names_what_is_on_disk(wr
     kept, content = load_checkpoint(writer.run.path / LAST), path.read_bytes()
     assert kept["metrics_bytes"] == len(content) > 0
     assert kept["metrics_sha256"] == hashlib.sha256(content).hexdigest()
-    writer.add_rows(rows(11, WAITING_BYTES // 10))
-    assert path.stat().st_size > WAITING_BYTES
-    assert len(read_rows(path)) == 10 + WAITING_BYTES // 10
+    writer.add_rows(rows(11, BUFFER_BYTES // 10))
+    assert path.stat().st_size > BUFFER_BYTES
+    assert len(read_rows(path)) == 10 + BUFFER_BYTES // 10
 
 
 def test_a_run_stopped_before_its_first_update_goes_on_with_the_points_it_had(writers) -> None:

@@ -501,4 +501,4 @@ def test_rows_of_lanes_are_those_of_their_own_values(sweep) -> None:
 
 
 def test_nothing_is_stacked_of_nothing() -> None:
-    assert list(PathSelector([], True, lambda lane: lane, StopRequest(), None).groups()) == []
+    assert list(PathSelector([], True, lambda lane: lane, StopRequest(), None).groups()) == []  # type: ignore[arg-type]
