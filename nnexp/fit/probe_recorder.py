@@ -57,7 +57,7 @@ class ProbeRecorder:
             events: event file that shows the results too, if any.
             is_end: True at the last step, at which every probe is due.
         """
-        results = self.probing.look(lane, is_end=is_end)
+        results = self.probing.observe(lane, is_end=is_end)
         return [text for result in results if (text := self._record(result, events))]
 
     def _record(self, result: ProbeResult, events: EventFile | None) -> str:

@@ -66,7 +66,7 @@ class PathSelector:
         self.solo: list[RunWriter] = []
         self.solo_reasons: Counter[str] = Counter()
         self.parity_checks: dict[Lane, ParityCheck] = {}
-        self.attributes_read: set[Place] = set()
+        self.attributes_read: set[AttributeKey] = set()
 
     def groups(self) -> Iterator[FitGroup]:
         """Yield groups lazily, so that only one stack is in memory at a time: stacks first, then solo lanes."""
@@ -120,7 +120,7 @@ class PathSelector:
         groups = group_stackable(list(owners), self.attributes_read, keys)
         return [[owners[lane] for lane in lanes] for lanes in groups]
 
-    def _check_stackable(self, writer: RunWriter, places: set[Place]) -> bool:
+    def _check_stackable(self, writer: RunWriter, places: set[AttributeKey]) -> bool:
         """Run the lane's next step with its own module, and make the lane solo if a stack cannot reproduce it."""
         lane = writer.lane
         if not isinstance(lane.update, PureUpdate):

@@ -13,7 +13,8 @@ from nnexp.config.sweep_options import SweepOptions
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.plan_runner import PlanRunner, run_plan
 from nnexp.execution.task import train_task
-from nnexp.rundir.planned_run import in_order
+from nnexp.execution.worker_executor import WorkerExecutor
+from nnexp.rundir.planned_run import in_command_order
 from nnexp.rundir.run import Run
 
 SHORT = ["dataset=moons", "model=mlp", "trainer.max_steps=20"]
@@ -62,8 +63,11 @@ def test_workers_share_the_memory_that_is_free(
     sizes = f"model.hidden_size={','.join(map(str, range(1, settings + 1)))}"
     jobs = compose_jobs([*SHORT, sizes, f"runs='{tmp_path / 'runs'}'"], registry, multirun=True)
     cohorts = plan_cohorts(jobs, registry)
-    runner = PlanRunner(cohorts, in_order(cohorts), registry, StopRequest(), SweepOptions(workers=workers), quiet=True)
-    assert runner.pool.share == pytest.approx(share)
+    runner = PlanRunner(
+        cohorts, in_command_order(cohorts), registry, StopRequest(), SweepOptions(workers=workers), quiet=True
+    )
+    assert isinstance(runner.executor, WorkerExecutor)
+    assert runner.executor.share == pytest.approx(share)
 
 
 def test_after_a_signal_nothing_new_is_begun(sweep, tmp_path: Path) -> None:

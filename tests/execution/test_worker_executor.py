@@ -94,13 +94,13 @@ def test_a_worker_takes_no_more_than_its_share_of_the_memory(
 ) -> None:
     command = ["dataset=moons", "model=mlp", "trainer.max_steps=5", "seed=0,1", f"runs='{tmp_path / 'runs'}'"]
     (cohort,) = plan_cohorts(compose_jobs(command, registry, multirun=True), registry)
-    make_runs(cohort)
-    said: list[object] = []
-    workers = WorkerExecutor(1, lambda _task, kind, content: said.append((kind, content)), registry, [], share=share)
+    create_missing_runs(cohort)
+    events: list[object] = []
+    workers = WorkerExecutor(1, lambda _task, kind, content: events.append((kind, content)), registry, [], share=share)
     workers.start(Task(cohort))
     wait_for_all(workers)
     workers.close()
-    assert (("say", "memory for 2 lanes is not there: they train in 2 parts") in said) is is_cut
+    assert (("message", "2 lanes do not fit into memory: they are trained in 2 parts") in events) is is_cut
     assert [planned.status for planned in cohort] == ["finished"] * 2
 
 
