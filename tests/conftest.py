@@ -176,9 +176,9 @@ def train(tmp_path: Path, registry: Registry) -> Callable[..., Run]:
 
     def run(*overrides: str, plugins: Registry = registry, runs: str = "runs", stop: StopRequest | None = None) -> Run:
         jobs = compose_jobs([*overrides, f"runs='{tmp_path / runs}'"], plugins)
-        return run_plan(plan_cohorts(jobs, plugins, again=("failed",)), plugins, stop or StopRequest(), quiet=True)[
-            0
-        ].run
+        return run_plan(
+            plan_cohorts(jobs, plugins, retry_statuses=("failed",)), plugins, stop or StopRequest(), quiet=True
+        )[0].run
 
     return run
 

@@ -1,4 +1,4 @@
-"""A run opened again: its model with the trained weights, and the data that it was trained on."""
+"""Loads a run directory: the model with its trained weights, and the data that it was trained on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,17 @@ from nnexp.training import Lane
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """What `nnexp.load` gives: `model(x)` of a row of `test` is what the run's own metrics were computed from."""
+    """A run loaded by `nnexp.load`; evaluating `model` on a split gives the metrics in its run.json.
+
+    Attributes:
+        job: the configuration of the run.
+        dataset: instance of the dataset plugin.
+        model: the trained model, on the CPU and in evaluation mode; it computes in the precision of the run.
+        data: specification of the data: kind, shape, target.
+        train: training split, `(x, y)` or `(x, y, lengths)`: x has shape `(rows, *data.shape)`.
+        val: validation split.
+        test: test split.
+    """
 
     job: Job
     dataset: Any
@@ -36,16 +46,27 @@ class LoadedRun:
 
 
 def make_data(job: Job, registry: Registry) -> Any:
-    """The dataset of a job, as it was made for its training."""
+    """Return an instance of the dataset plugin of a job, with the data that the job is trained on."""
     return make_dataset(job, registry.get("dataset", job.dataset.name).load())
 
 
 def load(path: str | Path) -> LoadedRun:
-    """The model of a run directory, its weights those of model.pt, in evaluation mode on the CPU.
+    """Return the trained model and the data of a run directory.
 
-    The plugins are looked up by name among those that are installed, and nothing else of the directory is executed.
-    Raises RecordError where a file is missing or damaged, ConfigError where a plugin or a key is not known.
-    Warns where the plugins' code is not what it was.
+    Plugins are looked up by name among those that are installed; no code from the directory is executed. Warns if the
+    code or the files that the run was trained with have changed.
+
+    Example:
+        >>> run = nnexp.load("runs/default/seed=1-0f3a9c55")
+        >>> x, y = run.test[:2]
+        >>> (run.model(x).argmax(-1) == y).float().mean()
+
+    Args:
+        path: of the run directory, which has a model.pt.
+
+    Raises:
+        RecordError: if a file is missing or damaged, or if the weights do not fit the code as it is now.
+        ConfigError: if config.yaml names an unknown plugin or key.
     """
     run, registry = Run(Path(path)), discover()
     facts = run.read()
@@ -54,33 +75,33 @@ def load(path: str | Path) -> LoadedRun:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise RecordError(f"{run.path}: config.yaml cannot be read: {shorten(' '.join(str(error).split()))}") from None
     if not isinstance(config, dict):
-        raise RecordError(f"{run.path}: config.yaml holds no job.")
-    config.pop("probe", None)  # of which one may be gone
+        raise RecordError(f"{run.path}: config.yaml is not the configuration of a job.")
+    config.pop("probe", None)  # not needed, and a probe may not be installed any more
     job = make_job(config, registry, experiment=str(facts.get("experiment")))
     if job_fingerprint(job, registry) != facts.get("fingerprint"):
         warnings.warn(f"{run.path}: the code or the files that it was trained with have changed.", stacklevel=2)
     if not (run.path / MODEL_FILE).exists():
         state = f"it is '{facts['status']}' at step {facts.get('steps', 0)}"
         raise RecordError(f"{run.path} has no {MODEL_FILE} yet: {state}. Give its command again.")
-    lane = _lane(run, job, registry)
-    lane.module.__dict__["forward"] = partial(_computed, lane, lane.module.forward)
+    lane = _load_lane(run, job, registry)
+    lane.module.__dict__["forward"] = partial(_forward, lane, lane.module.forward)
     return LoadedRun(job, lane.dataset, lane.module.eval(), lane.data, **lane.splits)
 
 
-def _lane(run: Run, job: Job, registry: Registry) -> Lane:
+def _load_lane(run: Run, job: Job, registry: Registry) -> Lane:
     weights = load_weights(run.path / MODEL_FILE)["weights"]
     try:
         lane = Lane(job, registry, torch.device("cpu"), lambda: False)
         lane.module.load_state_dict(weights)
     except (NnexpError, KeyboardInterrupt):
         raise
-    except Exception as error:  # a plugin's, or torch's of weights of other shapes
+    except Exception as error:  # raised by a plugin, or by torch for weights of other shapes
         reason = shorten(" ".join(f"{type(error).__name__}: {error}".split()))
         raise RecordError(f"{run.path} does not fit its code and data as they are now. {reason}") from error
     return lane
 
 
-def _computed(lane: Lane, forward: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """A forward pass in the precision of the run."""
+def _forward(lane: Lane, forward: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+    """Run a forward pass in the precision of the run, and return the default dtype of torch."""
     with lane.arithmetic():
         return forward(*inputs).to(torch.get_default_dtype())

@@ -139,7 +139,7 @@ def main(argv: Sequence[str]) -> int:
         parts = re.split(r" (?=[\w.]+=)", dataset)  # `dataset=chartext dataset.path=FILE` is one dataset
         jobs += compose_jobs([*parts, *others], registry, multirun=True)
     with stop.handling():
-        finished = run_plan(plan_cohorts(jobs, registry, again=("failed",)), registry, stop, SweepOptions())
+        finished = run_plan(plan_cohorts(jobs, registry, retry_statuses=("failed",)), registry, stop, SweepOptions())
     if stop.requested:
         return stop.exit_code
     text = markdown(rows(finished, registry))

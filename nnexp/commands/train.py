@@ -50,7 +50,7 @@ def train(arguments: argparse.Namespace, registry: Registry, argv: Sequence[str]
         return 0
     options = sweep.options if arguments.multirun else replace(sweep.options, workers=0)
     retry = options.retry_statuses if arguments.multirun else ("failed",)  # repeating a single failed job retries it
-    cohorts = plan_cohorts(sweep.jobs, registry, again=retry, rerun=options.rerun, invalid=sweep.invalid)
+    cohorts = plan_cohorts(sweep.jobs, registry, retry_statuses=retry, rerun=options.rerun, invalid=sweep.invalid)
     if not options.dry_run or not sweep.jobs:
         sweep.check()
     for note in sweep.notes:

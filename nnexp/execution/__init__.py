@@ -1,4 +1,4 @@
-"""Runs a plan: queue, executors, workers, retries, cost, progress, dry run, table of failures."""
+"""Runs a plan: cohorts, task queue, retries, executors and their workers, cost estimates, progress, dry run."""
 
 import lazy_loader
 

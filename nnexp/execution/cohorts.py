@@ -1,4 +1,4 @@
-"""Which jobs of a command are trained together: those that differ in numbers only."""
+"""Groups jobs into cohorts: jobs that differ only in seeds and in values marked `PerLane`."""
 
 from __future__ import annotations
 
@@ -10,36 +10,40 @@ from nnexp.config import Job, PluginConfig
 from nnexp.registry import Registry
 from nnexp.rundir import Cohort, PlannedRun, max_locks
 
-MOST_LANES = 512
-LANE_VALUES = ("lr", "weight_decay", "clip_norm")  # of a trainer, whose update is given these and nothing else by lane
+MAX_LANES = 512
+TRAINER_LANE_VALUES = ("lr", "weight_decay", "clip_norm")  # all that a trainer's `update` is given for each lane
 
 
 def group_into_cohorts(planned: list[PlannedRun], registry: Registry) -> list[Cohort]:
-    """Jobs that differ in nothing but numbers, together."""
+    """Return the cohorts of a plan in the order of their first jobs, and set `in_cohort` of each job.
+
+    A cohort of more than `MAX_LANES` jobs, or more than the process can lock, is split evenly. With `stack=false` each
+    job is a cohort.
+    """
     cohorts: dict[str, Cohort] = {}
     for item in planned:
-        key = _common(item.job, registry) if item.job.options.stack else str(item.number)
+        key = _cohort_key(item.job, registry) if item.job.options.stack else str(item.number)
         cohorts.setdefault(key, []).append(item)
-    most, cut = min(MOST_LANES, max_locks()), []
+    max_lanes, split = min(MAX_LANES, max_locks()), []
     for cohort in cohorts.values():
         for item in cohort:
             item.in_cohort = len(cohort) > 1
-        parts = -(-len(cohort) // most)
-        cut += [cohort[part::parts] for part in range(parts)]
-    return sorted(cut, key=lambda cohort: cohort[0].number)
+        parts = -(-len(cohort) // max_lanes)
+        split += [cohort[part::parts] for part in range(parts)]
+    return sorted(split, key=lambda cohort: cohort[0].number)
 
 
-def _common(job: Job, registry: Registry) -> str:
-    """What the lanes of a cohort have in common: all but the seeds and what is marked `PerLane`."""
-    settings = {name: value for name, value in asdict(job.options).items() if name not in ("seed", "runs")}
-    choices = [[choice.kind, choice.name, _shared(choice, registry)] for choice in job.parts]
-    return json.dumps([settings, choices], sort_keys=True)
+def _cohort_key(job: Job, registry: Registry) -> str:
+    """Return all values that are equal in the lanes of a cohort, as JSON."""
+    options = {name: value for name, value in asdict(job.options).items() if name not in ("seed", "runs")}
+    choices = [[choice.kind, choice.name, _shared_values(choice, registry)] for choice in job.parts]
+    return json.dumps([options, choices], sort_keys=True)
 
 
-def _shared(choice: PluginConfig, registry: Registry) -> dict[str, Any]:
+def _shared_values(choice: PluginConfig, registry: Registry) -> dict[str, Any]:
     parameters = registry.get(choice.kind, choice.name).parameters
     return {
         name: value
         for name, value in choice.values.items()
-        if not parameters[name].per_lane or (choice.kind == "trainer" and name not in LANE_VALUES)
+        if not parameters[name].per_lane or (choice.kind == "trainer" and name not in TRAINER_LANE_VALUES)
     }

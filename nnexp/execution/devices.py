@@ -1,4 +1,4 @@
-"""How many processes train at once, and on what."""
+"""Number of worker processes, and the GPUs they are distributed over."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import os
 from nnexp.base import free_memory, num_cores
 from nnexp.config import Job, SweepOptions
 
-WORKER_BYTES = 512 << 20  # of small models, with room for their data
+WORKER_BYTES = 512 << 20  # a worker with small models and their data
 
 
 def gpus_for(jobs: list[Job]) -> list[str]:
-    """The GPUs that are there for these jobs. Raises NnexpError where one asks for a device that is not there."""
+    """Return the GPUs available to these jobs, as CUDA_VISIBLE_DEVICES names them; none if all use the CPU.
+
+    Raises:
+        NnexpError: if a job names a device that does not exist.
+    """
     names = {job.options.device for job in jobs} - {"cpu"}
     if not names:
         return []
@@ -26,7 +30,7 @@ def gpus_for(jobs: list[Job]) -> list[str]:
 
 
 def num_workers(command: SweepOptions, gpus: list[str]) -> int:
-    """How many processes train at once."""
+    """Return how many processes train at a time: with `workers=auto` one per GPU, or per core if memory allows."""
     if command.workers == "auto":
         return len(gpus) or max(1, min(num_cores(), free_memory() // WORKER_BYTES))
     return max(1, int(command.workers))

@@ -1,4 +1,4 @@
-"""sweep.dry_run: what a command would train, and about how long that takes. Nothing is written."""
+"""sweep.dry_run: lists the jobs and cohorts that a command would train, with estimated times. Writes nothing."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from nnexp.execution.cost_model import CostModel
 from nnexp.execution.sweep_progress import format_duration
 from nnexp.execution.task import Task
 from nnexp.execution.task_queue import TaskQueue
-from nnexp.execution.worker_pool import WorkerExecutor
+from nnexp.execution.worker_executor import WorkerExecutor
 from nnexp.registry import Registry
 from nnexp.rundir import ENDED, Cohort, PlannedRun, done_runs, in_command_order, remaining_cohorts
 
-START_SECONDS = 3.0  # to import everything, once
-TASK_SECONDS = 1.0  # to build and look at a cohort
+START_SECONDS = 3.0  # imports
+TASK_SECONDS = 1.0  # to build a cohort and check whether it can be stacked
 TRY_SECONDS = 20.0
 
 
 def dry_run_report(cohorts: list[Cohort], invalid: Sequence[tuple[str, str]], registry: Registry, size: int) -> str:
-    """A line for each job, one for each cohort that is to be trained, and the estimate.
+    """Return a table of the jobs with their states, a table of the cohorts to train, and the estimated total time.
 
     Args:
-        size: workers.
+        cohorts: from `plan_cohorts`.
+        invalid: (overrides, reason) of each job that was refused.
+        registry: finds the plugins.
+        size: number of workers.
     """
     planned = in_command_order(cohorts)
     states = {item.number: state(item) for item in planned}
@@ -36,7 +39,7 @@ def dry_run_report(cohorts: list[Cohort], invalid: Sequence[tuple[str, str]], re
     rows += [[point, f"invalid: {shorten(reason)}", ""] for point, reason in invalid]
     done = done_runs(planned)
     costs = CostModel(done)
-    tasks = list(TaskQueue(remaining_cohorts(cohorts, done), size, 0, costs).waiting)
+    tasks = list(TaskQueue(remaining_cohorts(cohorts, done), size, costs).waiting)
     lines = [f"{plural(len(planned), 'job')}: {', '.join(said)}", align(rows)]
     if not tasks:
         return "\n".join([*lines, "nothing is to be trained."])
@@ -51,7 +54,7 @@ def dry_run_report(cohorts: list[Cohort], invalid: Sequence[tuple[str, str]], re
 
 
 def state(item: PlannedRun) -> str:
-    """What a command does with a job, in words."""
+    """Return the state of a job for the table: what a command would do with it."""
     if item.rerun_of is not None:
         return "new, beside the old run"
     status = item.status
@@ -68,7 +71,7 @@ def _steps(item: PlannedRun) -> str:
 
 
 def makespan(costs: Sequence[float], size: int) -> float:
-    """Seconds until tasks, handed out in this order, are all done."""
+    """Return the seconds until all tasks are finished, if they are started in this order on `size` workers."""
     ends = [0.0] * size
     for cost in costs:
         heapq.heapreplace(ends, ends[0] + cost)
@@ -76,26 +79,27 @@ def makespan(costs: Sequence[float], size: int) -> float:
 
 
 def _try(tasks: Sequence[Task], costs: CostModel, registry: Registry, size: int) -> dict[Task, str]:
-    """Time some updates of each kind of which no run is known, in processes of their own, for as long as that is no
-    work of its own. Gives what goes wrong.
+    """Time a trial of each kind of job whose cost is not known, in worker processes, for `TRY_SECONDS` at most.
+
+    Returns the error of each task whose trial failed.
     """
     wrong: dict[Task, str] = {}
 
-    def heard(task: Task, kind: str, content: Any) -> None:
-        if kind == "over" and "trial" in content:
+    def on_event(task: Task, kind: str, content: Any) -> None:
+        if kind == "finished" and "trial" in content:
             costs.learn(task.cohort[0], content["trial"])
-        elif kind == "over":
+        elif kind == "finished":
             wrong[task] = shorten(content["error"]["message"])
 
-    pool = WorkerExecutor(size, heard, registry, [])
+    executor = WorkerExecutor(size, on_event, registry, [])
     began, waiting = time.monotonic(), list(tasks)
     try:
-        while (waiting or pool.num_busy) and time.monotonic() - began < TRY_SECONDS:
-            while waiting and pool.num_busy < size:
+        while (waiting or executor.num_busy) and time.monotonic() - began < TRY_SECONDS:
+            while waiting and executor.num_busy < size:
                 task = waiting.pop(0)
-                if not costs.is_known(task):
-                    pool.start(task, is_trial=True)
-            pool.listen(0.1)
+                if not costs.is_measured(task):
+                    executor.start(task, is_trial=True)
+            executor.poll(0.1)
     finally:
-        pool.close()
+        executor.close()
     return wrong

@@ -1,4 +1,4 @@
-"""Jobs -> cohorts: finished runs are skipped, the others are grouped for training."""
+"""Plans a command: finds the runs of its jobs, skips those already complete, and groups the jobs into cohorts."""
 
 from __future__ import annotations
 
@@ -23,19 +23,37 @@ def plan_cohorts(
     jobs: list[Job],
     registry: Registry,
     *,
-    again: tuple[str, ...] = (),
+    retry_statuses: tuple[str, ...] = (),
     rerun: bool = False,
     invalid: list[tuple[str, str]] | None = None,
 ) -> list[Cohort]:
-    """Cohorts in the order of their first jobs; a job given twice is trained once. Nothing is written or built.
-
-    Raises ConfigError where a run cannot be made in the folder that its job names, or a file cannot be read that a job
-    names: of such jobs `invalid`, where it is given, is told instead.
+    """Return cohorts in the order of their first jobs; a job given twice is planned once. Nothing is written or built.
 
     Args:
-        again: statuses that are ends, and are trained all the same.
-        rerun: train what has ended once more, beside the old run.
+        jobs: composed jobs, in the order of the command.
+        registry: finds the plugins.
+        retry_statuses: statuses of ended runs that are trained again, such as "failed".
+        rerun: train ended jobs once more, each in a new directory beside the old run.
+        invalid: receives (overrides, reason) of each job that names a file that cannot be read; None to raise instead.
+
+    Raises:
+        ConfigError: if run directories cannot be created in the folder that a job names, or if a job names a file that
+            cannot be read.
     """
+    planned = _find_runs(jobs, registry, retry_statuses, invalid)
+    for item in planned:
+        if rerun and item.status in ENDED:
+            item.found, item.rerun_of = None, item.found
+    remaining = [item.job for item in planned if not item.is_done]
+    for root, folder in dict.fromkeys((job.options.runs, experiment_folder(job)) for job in remaining):
+        check_writable(root, folder)
+    return group_into_cohorts(planned, registry)
+
+
+def _find_runs(
+    jobs: list[Job], registry: Registry, retry_statuses: tuple[str, ...], invalid: list[tuple[str, str]] | None
+) -> list[PlannedRun]:
+    """Return each distinct job with the newest run of its fingerprint, if there is one."""
     planned: dict[str, PlannedRun] = {}
     indices: dict[str, RunIndex] = {}
     for job in jobs:
@@ -50,11 +68,7 @@ def plan_cohorts(
             indices[root] = open_index(root)
         if digits not in planned:
             probes = {choice.name: probe_fingerprint(choice, registry) for choice in job.probes}
-            planned[digits] = PlannedRun(job, digits, indices[root].find(digits), len(planned), again, probes=probes)
-    for item in planned.values():
-        if rerun and item.status in ENDED:
-            item.found, item.rerun_of = None, item.found
-    left = [item.job for item in planned.values() if not item.is_done]
-    for root, folder in dict.fromkeys((job.options.runs, experiment_folder(job)) for job in left):
-        check_writable(root, folder)
-    return group_into_cohorts(list(planned.values()), registry)
+            planned[digits] = PlannedRun(
+                job, digits, indices[root].find(digits), len(planned), retry_statuses, probes=probes
+            )
+    return list(planned.values())

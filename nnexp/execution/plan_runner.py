@@ -1,4 +1,4 @@
-"""Runs a plan, on workers or in this process: what fails costs its own run only."""
+"""Runs a plan: starts its tasks on an executor until all are finished or a stop is requested."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from nnexp.base import StopRequest
 from nnexp.config import Job, SweepOptions
 from nnexp.execution.cost_model import CostModel
 from nnexp.execution.devices import gpus_for, num_workers
-from nnexp.execution.in_process import InProcessExecutor
+from nnexp.execution.executor import Executor
+from nnexp.execution.in_process_executor import InProcessExecutor
 from nnexp.execution.run_outcomes import RunOutcomes
 from nnexp.execution.task import Task
 from nnexp.execution.task_queue import TaskQueue
-from nnexp.execution.worker_pool import WorkerExecutor
+from nnexp.execution.worker_executor import WorkerExecutor
 from nnexp.fit import ProgressBar
 from nnexp.registry import Registry
 from nnexp.rundir import (
@@ -25,8 +26,8 @@ from nnexp.rundir import (
     write_reference,
 )
 
-LISTEN_SECONDS = 0.2
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 0.2
+LOCKED_POLL_SECONDS = 1.0
 
 
 def run_plan(
@@ -37,12 +38,24 @@ def run_plan(
     *,
     quiet: bool = False,
 ) -> list[PlannedRun]:
-    """Train what is not done; gives the jobs that have a run now, those that were done before among them, in order.
+    """Train the jobs of a plan that are not done; a job that fails does not stop the others.
 
-    After a signal, or the failures that the command allows, nothing new is begun.
+    After a stop request, or the number of failures that the command allows, no task is started.
+
+    Example:
+        >>> cohorts = plan_cohorts(jobs, registry)
+        >>> for item in run_plan(cohorts, registry, StopRequest(), SweepOptions(workers=2)):
+        ...     print(item.run.path, item.status)
 
     Args:
-        command: how; without one, in this process.
+        cohorts: from `plan_cohorts`.
+        registry: finds the plugins.
+        stop: requested by a signal; also set here when a sweep ends after too many failures.
+        command: options of the sweep; None to train in this process.
+        quiet: print errors only.
+
+    Returns:
+        The jobs that have a run now, in order, including those that were done before.
     """
     planned = in_command_order(cohorts)
     if not planned:
@@ -51,7 +64,7 @@ def run_plan(
 
 
 class PlanRunner:
-    """The progress of one plan."""
+    """Main loop of one plan; see `run_plan` for the arguments."""
 
     def __init__(
         self,
@@ -63,120 +76,124 @@ class PlanRunner:
         quiet: bool,
     ) -> None:
         self.planned, self.stop, self.command = planned, stop, command
-        self._next_look = 0.0
+        self._next_locked_poll = 0.0
         is_sweep = len(planned) > 1 or command.workers != 0
         self.done = done_runs(planned)
-        left = remaining_cohorts(cohorts, self.done)
-        gpus = gpus_for([item.job for cohort in left for item in cohort])
+        remaining = remaining_cohorts(cohorts, self.done)
+        gpus = gpus_for([item.job for cohort in remaining for item in cohort])
         size = num_workers(command, gpus)
         costs = CostModel(self.done)
-        self.schedule = TaskQueue(left, size, command.retries, costs)
+        self.queue = TaskQueue(remaining, size, costs)
         self.outcomes = RunOutcomes(
-            planned, self.done, self.schedule, costs, command, stop, quiet=quiet, is_sweep=is_sweep
+            planned, self.done, self.queue, costs, command, stop, quiet=quiet, is_sweep=is_sweep
         )
-        self.tally = self.outcomes.tally
-        heard, num_tasks = self.outcomes.heard, len(self.schedule.waiting)
-        self.pool: WorkerExecutor | InProcessExecutor
+        self.progress = self.outcomes.progress
+        on_event, num_tasks = self.outcomes.on_event, len(self.queue.waiting)
+        self.executor: Executor
         if command.workers == 0 or not num_tasks:
-            self.pool = InProcessExecutor(
-                heard, registry, stop, None if is_sweep else job_progress_bar(planned[0].job, quiet)
-            )
+            bar = None if is_sweep else job_progress_bar(planned[0].job, quiet)
+            self.executor = InProcessExecutor(on_event, registry, stop, bar)
         else:
-            self.pool = WorkerExecutor(size, heard, registry, gpus, share=1 / min(size, num_tasks))
+            self.executor = WorkerExecutor(size, on_event, registry, gpus, share=1 / min(size, num_tasks))
 
     def run(self) -> list[PlannedRun]:
+        """Train what is not done, and return the jobs that have a run."""
         for item in self.done:
-            self.outcomes.guarded(item, lambda item: write_reference(item.job, item.run))
+            self.outcomes.try_on_run(item, lambda item: write_reference(item.job, item.run))
         if self.command.rerun:
-            create_missing_runs(self.planned)  # all now, so that what is interrupted is known from what is finished
-        self.tally.show()
+            create_missing_runs(self.planned)  # all now, so that the same command after an interrupt resumes these
+        self.progress.show()
         try:
             self._loop()
         except KeyboardInterrupt:
-            self.pool.close()
-            self.outcomes.interrupt()
+            self.executor.close()
+            self.outcomes.mark_interrupted()
             raise
         finally:
-            self.pool.close()
-            self.tally.close()
-        begun = [
+            self.executor.close()
+            self.progress.close()
+        return self._started_runs()
+
+    def _started_runs(self) -> list[PlannedRun]:
+        started = [
             item
             for item in self.planned
-            if item.found is not None and self.outcomes.guarded(item, lambda item: item.run.read())
+            if item.found is not None and self.outcomes.try_on_run(item, lambda item: item.run.read())
         ]
-        if begun:
-            self.outcomes.write(self.planned)
-        missing = len(self.planned) - len(begun)
+        if started:
+            self.outcomes.write_results(self.planned)
+        missing = len(self.planned) - len(started)
         if missing and self.stop.requested:
-            self.tally.say(f"{missing} of {len(self.planned)} jobs were not begun.", is_error=True)
-        return begun
+            self.progress.say(f"{missing} of {len(self.planned)} jobs were not started.", is_error=True)
+        return started
 
     def _loop(self) -> None:
-        asked: list[int | None] = []
+        signals_forwarded: list[int | None] = []
         while True:
             if not self.stop.requested:
-                self._look()
-                self._hand_out()
-            elif self.stop.signal not in asked:
-                asked.append(self.stop.signal)
-                self._ask()
-            is_waiting = not self.stop.requested and (self.schedule.waiting or self.schedule.busy)
-            if not self.pool.num_busy:
+                self._poll_locked()
+                self._start_tasks()
+            elif self.stop.signal not in signals_forwarded:
+                signals_forwarded.append(self.stop.signal)
+                self._request_stop()
+            is_waiting = not self.stop.requested and (self.queue.waiting or self.queue.locked)
+            if not self.executor.num_busy:
                 if not is_waiting:
                     return
-                if not self.schedule.waiting:
-                    time.sleep(LISTEN_SECONDS)
-            self.pool.listen(LISTEN_SECONDS)
-            self.tally.show()
+                if not self.queue.waiting:
+                    time.sleep(POLL_SECONDS)
+            self.executor.poll(POLL_SECONDS)
+            self.progress.show()
 
-    def _hand_out(self) -> None:
-        while self.pool.num_busy < self.pool.size and not self.stop.requested:
-            if (task := self.schedule.next()) is None:
+    def _start_tasks(self) -> None:
+        while self.executor.num_busy < self.executor.size and not self.stop.requested:
+            if (task := self.queue.next()) is None:
                 return
             self._start(task)
 
-    def _ask(self) -> None:
-        self.pool.ask()
-        if self.pool.num_busy:
-            more = "" if self.stop.signal is None else " Once more ends it at once."
-            self.tally.say(f"stopping: what is in training writes its checkpoint.{more}")
+    def _request_stop(self) -> None:
+        self.executor.request_stop()
+        if self.executor.num_busy:
+            more = "" if self.stop.signal is None else " A second signal stops at once."
+            self.progress.say(f"stopping: runs in training save a checkpoint.{more}")
 
     def _start(self, task: Task) -> None:
-        """Make the run directories of a task, and hand it out."""
+        """Create the missing run directories of a task and start it; lanes whose directory fails are left out."""
         create_missing_runs(task.cohort)
         for item in task.cohort:
-            if self.outcomes.guarded(item, lambda item: item.run.read()):
-                self.outcomes.guarded(item, lambda item: write_reference(item.job, item.run))
+            if self.outcomes.try_on_run(item, lambda item: item.run.read()):
+                self.outcomes.try_on_run(item, lambda item: write_reference(item.job, item.run))
         able = [item for item in task.cohort if item.found is not None]
         if not able:
             return
         task = Task(able)
-        self.outcomes.write(able)
+        self.outcomes.write_results(able)
         try:
-            self.pool.start(task)
+            self.executor.start(task)
         except (OSError, EOFError) as error:
-            self._cannot_start(task, error)
+            self._on_start_error(task, error)
 
-    def _cannot_start(self, task: Task, error: Exception) -> None:
-        """There is room for fewer processes than were asked for, or for none."""
-        if self.pool.num_busy:
-            self.tally.say(f"no more than {self.pool.num_busy} processes can be made at once: {error}")
-            self.pool.size = self.pool.num_busy
-            self.schedule.waiting.appendleft(task)
+    def _on_start_error(self, task: Task, error: Exception) -> None:
+        """Go on with as many processes as there are; without any, leave the task out."""
+        num_busy = self.executor.num_busy
+        if num_busy:
+            self.progress.say(f"cannot start more than {num_busy} processes: {error}")
+            self.executor.size = num_busy
+            self.queue.prepend(task)
             return
         for item in task.cohort:
-            self.outcomes.lose(item, f"no process can be made to train it: {error}")
+            self.outcomes.leave_out(item, f"no process can be started to train it: {error}")
 
-    def _look(self) -> None:
-        """See now and then what has become of runs that other processes have."""
-        if not self.schedule.busy or time.monotonic() < self._next_look:
+    def _poll_locked(self) -> None:
+        """Check about once a second on runs that other processes hold."""
+        if not self.queue.locked or time.monotonic() < self._next_locked_poll:
             return
-        self._next_look = time.monotonic() + LOOK_SECONDS
-        for item in self.schedule.look():
+        self._next_locked_poll = time.monotonic() + LOCKED_POLL_SECONDS
+        for item in self.queue.poll_locked():
             self.outcomes.count(item, item.run.read())
-            self.outcomes.write([item])
+            self.outcomes.write_results([item])
 
 
 def job_progress_bar(job: Job, quiet: bool) -> ProgressBar:
-    """The bar of a single job."""
+    """Return the progress bar of a single job."""
     return ProgressBar(job.label, job.trainer.values.get("max_steps", 0), quiet)

@@ -1,4 +1,4 @@
-"""Lanes that are handed out to be trained together: what they are, as plain data, and their training under lock."""
+"""Task: lanes of a cohort that an executor trains in one process, with their locks held."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from nnexp.rundir import Cohort, PlannedRun, Run, job_fingerprint
 if TYPE_CHECKING:
     from nnexp.data import DatasetCache
 
-STOP = b"stop"  # asks the process of a task to end at its next checkpoint
+STOP = b"stop"  # sent to the process of a task that shall save a checkpoint and end
 
 
 @dataclass(eq=False)
 class Task:
-    """Some lanes of a cohort."""
+    """Lanes of a cohort that are trained in one process."""
 
     cohort: Cohort
 
-    def plain(self, *, with_runs: bool = True) -> dict[str, Any]:
-        """Numbers, text, lists and dictionaries. The run directories must be there, unless they are not needed."""
+    def to_dict(self, *, with_runs: bool = True) -> dict[str, Any]:
+        """Return the task as plain numbers, strings, lists and dictionaries, for another process.
+
+        Args:
+            with_runs: include the paths of the run directories, which must exist.
+        """
         lanes = [
             {"job": asdict(p.job), "fingerprint": p.fingerprint, "number": p.number, "retry_statuses": p.retry_statuses}
             | {"path": str(p.run.path) if with_runs else None, "in_cohort": p.in_cohort, "probes": p.probes}
@@ -34,76 +38,95 @@ class Task:
         return {"lanes": lanes}
 
     @staticmethod
-    def of_plain(plain: dict[str, Any]) -> Task:
+    def from_dict(content: dict[str, Any]) -> Task:
+        """Return the task that `to_dict` described."""
         cohort = []
-        for lane in plain["lanes"]:
+        for lane in content["lanes"]:
             run = Run(Path(lane["path"])) if lane["path"] else None
             facts = {name: lane[name] for name in ("fingerprint", "number", "retry_statuses", "in_cohort", "probes")}
-            cohort.append(PlannedRun(_job(lane["job"]), found=run, **facts))
+            cohort.append(PlannedRun(_job_from_dict(lane["job"]), found=run, **facts))
         return Task(cohort)
 
 
-def _job(plain: dict[str, Any]) -> Job:
-    choices = {kind: PluginConfig(**plain[kind]) for kind in PARTS}
-    probes = tuple(PluginConfig(**each) for each in plain["probes"])
-    return Job(**{**plain, **choices, "probes": probes, "options": JobOptions(**plain["options"])})
+def _job_from_dict(content: dict[str, Any]) -> Job:
+    choices = {kind: PluginConfig(**content[kind]) for kind in PARTS}
+    probes = tuple(PluginConfig(**each) for each in content["probes"])
+    return Job(**{**content, **choices, "probes": probes, "options": JobOptions(**content["options"])})
 
 
 def train_task(
     task: Task,
     registry: Registry,
     stop: StopRequest,
-    watch: ProgressListener,
+    progress: ProgressListener,
     datasets: DatasetCache,
     *,
     share: float = 1.0,
     echo: bool,
 ) -> dict[int, tuple[bool, str]]:
-    """Train the lanes that are not done, and have probes look into those that are trained.
-
-    Gives, by number, why others were left out, and whether a process has them.
+    """Train the lanes of a task that are not done, and run missing probes on those that are finished.
 
     Args:
-        share: of the free memory, the part that these lanes may take.
-        echo: show what plugins print, and not only keep it in log.txt.
-    """
-    from nnexp.fit import CohortFit
+        task: its run directories exist and are locked here.
+        registry: finds the plugins.
+        stop: requested by a signal or by the main process.
+        progress: is notified of steps, messages and ends of runs.
+        datasets: cache of datasets.
+        share: fraction of the free memory that these lanes may take.
+        echo: show the output of plugins on the console as well as in log.txt.
 
+    Returns:
+        `(is_locked, reason)` by number for the lanes that were left out: `is_locked` if another process has the run.
+    """
     left_out: dict[int, tuple[bool, str]] = {}
-    held: Cohort = []
+    locked: Cohort = []
     try:
         for planned in task.cohort:
             try:
                 planned.run.lock()
-                held.append(planned)
+                locked.append(planned)
             except (RecordError, OSError) as error:
                 left_out[planned.number] = (planned.run.is_locked, str(error))
-        for planned in held:
-            planned.run.on_end = lambda number=planned.number: watch.ended(number)
-        left = [planned for planned in held if not planned.is_done]  # another process may just have finished one
-        if left and (reason := _change(left[0], registry)):
-            return left_out | {planned.number: (False, reason) for planned in left}
-        fit = CohortFit(registry=registry, stop=stop, progress=watch, datasets=datasets, share=share, echo=echo)
-        trained = [planned for planned in left if planned.status == "finished"]
-        if to_train := [planned for planned in left if planned not in trained]:
-            fit.train(to_train, to_train[0].in_cohort)
-        if trained:
-            names = dict.fromkeys(name for planned in trained for name in planned.pending_probes(planned.facts()))
-            watch.say(f"ended before; {', '.join(names)} see the last step of {plural(len(trained), 'run')}")
-        for planned in trained:
-            fit.look(planned)
+        for planned in locked:
+            planned.run.on_end = lambda number=planned.number: progress.ended(number)
+        remaining = [planned for planned in locked if not planned.is_done]  # another process may have finished some
+        if remaining and (reason := _describe_change(remaining[0], registry)):
+            return left_out | {planned.number: (False, reason) for planned in remaining}
+        _train_and_observe(remaining, registry, stop, progress, datasets, share, echo)
     finally:
-        for planned in held:
+        for planned in locked:
             planned.run.unlock()
     return left_out
 
 
-def _change(planned: PlannedRun, registry: Registry) -> str:
-    """What to say where the code or a file is no longer what the command was planned with."""
+def _train_and_observe(
+    cohort: Cohort,
+    registry: Registry,
+    stop: StopRequest,
+    progress: ProgressListener,
+    datasets: DatasetCache,
+    share: float,
+    echo: bool,
+) -> None:
+    from nnexp.fit import CohortFit
+
+    fit = CohortFit(registry=registry, stop=stop, progress=progress, datasets=datasets, share=share, echo=echo)
+    finished = [planned for planned in cohort if planned.status == "finished"]
+    if to_train := [planned for planned in cohort if planned not in finished]:
+        fit.train(to_train, to_train[0].in_cohort)
+    if finished:
+        names = dict.fromkeys(name for planned in finished for name in planned.pending_probes(planned.facts()))
+        progress.say(f"already complete; {', '.join(names)} observe the last step of {plural(len(finished), 'run')}")
+    for planned in finished:
+        fit.observe(planned)
+
+
+def _describe_change(planned: PlannedRun, registry: Registry) -> str:
+    """Return an error message if code or files of a job have changed since it was planned, otherwise an empty text."""
     try:
         if job_fingerprint(planned.job, registry) == planned.fingerprint:
             return ""
         reason = "its code has changed since the command was given"
     except NnexpError as error:
         reason = str(error)
-    return f"{reason}. Give the command again: it then is another job."
+    return f"{reason}. Give the command again to train it as a new job."

@@ -1,75 +1,82 @@
-"""What is to be trained next: the tasks of a plan, by their expected cost, and what becomes of those that failed."""
+"""Queue of the tasks of a plan, longest first, and of the runs that another process holds."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 
 from nnexp.execution.cost_model import CostModel
 from nnexp.execution.task import Task
-from nnexp.rundir import Cohort, PlannedRun
+from nnexp.rundir import Cohort
 
-FEWEST_LANES = 8  # a stack of fewer is hardly faster than they are one by one
+MIN_LANES = 8  # a smaller stack is hardly faster than its lanes one by one
 
 
 class TaskQueue:
-    """Tasks that wait.
+    """Tasks that wait for a free worker, and tasks whose runs another process holds.
 
     Args:
-        left: of each cohort of the plan, what is to be trained.
-        size: how many tasks may be in work at once.
-        retries: how often a run that failed is tried again.
+        cohorts: the jobs to train.
+        size: maximum number of tasks in training.
+        costs: estimates the seconds of a task.
+
+    Attributes:
+        waiting: tasks in the order in which they are started.
+        locked: tasks whose runs are locked by another process.
     """
 
-    def __init__(self, left: list[Cohort], size: int, retries: int, costs: CostModel) -> None:
-        self.retries = retries
-        self.tried: Counter[int] = Counter()
-        self.busy: list[Task] = []
-        tasks = split_large_tasks([Task(lanes) for lanes in left], size, costs)
-        if size > 1:  # the longest first, so that at the end no core waits long for another
+    def __init__(self, cohorts: list[Cohort], size: int, costs: CostModel) -> None:
+        self.locked: list[Task] = []
+        tasks = split_large_tasks([Task(lanes) for lanes in cohorts], size, costs)
+        if size > 1:  # the longest first, so that at the end no worker is idle for long
             tasks.sort(key=costs.of, reverse=True)
         self.waiting = deque(tasks)
 
     def next(self) -> Task | None:
+        """Remove and return the first task, or None if none is waiting."""
         return self.waiting.popleft() if self.waiting else None
 
-    def halve(self, lanes: Cohort) -> None:
-        """What is left of a task whose process died goes on in halves, until the cause is alone."""
-        middle = len(lanes) // 2
-        self.waiting.extendleft(Task(half) for half in (lanes[middle:], lanes[:middle]))
+    def append(self, task: Task) -> None:
+        """Add a task that is started last."""
+        self.waiting.append(task)
 
-    def retry(self, planned: PlannedRun) -> bool:
-        """Try a run that failed once more, where it is to be tried."""
-        self.tried[planned.number] += 1
-        if self.tried[planned.number] > self.retries:
-            return False
-        planned.retry_statuses = (*planned.retry_statuses, "failed")
-        self.waiting.append(Task([planned]))
-        return True
+    def prepend(self, *tasks: Task) -> None:
+        """Add tasks that are started next, in this order."""
+        self.waiting.extendleft(reversed(tasks))
 
-    def wait_for(self, task: Task) -> None:
-        """Look again later for runs that another process has now."""
-        self.busy.append(task)
+    def waiting_jobs(self) -> set[int]:
+        """Return the numbers of the jobs in waiting tasks."""
+        return {item.number for task in self.waiting for item in task.cohort}
 
-    def look(self) -> Cohort:
-        """Those that another process has ended meanwhile; what it let go of is trained here."""
+    def add_locked(self, task: Task) -> None:
+        """Add a task whose runs another process holds; `poll_locked` checks them."""
+        self.locked.append(task)
+
+    def poll_locked(self) -> Cohort:
+        """Return the runs that other processes have ended since; queue those that were unlocked before their end."""
         ended: Cohort = []
-        busy, self.busy = self.busy, []
-        for task in busy:
-            left = [item for item in task.cohort if not item.is_done]
-            ended += [item for item in task.cohort if item not in left]
-            held = [item for item in left if item.run.is_locked]
-            free = [item for item in left if item not in held]
-            self.busy += [Task(held)] if held else []
-            self.waiting += [Task(free)] if free else []
+        tasks, self.locked = self.locked, []
+        for task in tasks:
+            remaining = [item for item in task.cohort if not item.is_done]
+            ended += [item for item in task.cohort if item not in remaining]
+            locked = [item for item in remaining if item.run.is_locked]
+            unlocked = [item for item in remaining if item not in locked]
+            self.locked += [Task(locked)] if locked else []
+            self.waiting += [Task(unlocked)] if unlocked else []
         return ended
 
 
 def split_large_tasks(tasks: list[Task], size: int, costs: CostModel) -> list[Task]:
-    """Large cohorts in parts, which changes no number, while there are workers without a task."""
+    """Split large cohorts while there are fewer tasks than workers. Changes no number.
+
+    Args:
+        tasks: one for each cohort.
+        size: number of workers.
+        costs: estimates the seconds of a task; the most expensive is split first.
+    """
     tasks = list(tasks)
     while tasks and len(tasks) < size:
-        largest = max((task for task in tasks), key=lambda task: (len(task.cohort) >= 2 * FEWEST_LANES, costs.of(task)))
-        if len(largest.cohort) < 2 * FEWEST_LANES or not largest.cohort[0].job.options.stack:
+        largest = max((task for task in tasks), key=lambda task: (len(task.cohort) >= 2 * MIN_LANES, costs.of(task)))
+        if len(largest.cohort) < 2 * MIN_LANES or not largest.cohort[0].job.options.stack:
             break
         at = tasks.index(largest)
         tasks[at : at + 1] = [Task(largest.cohort[part::2]) for part in (0, 1)]

@@ -1,4 +1,4 @@
-"""A job tried for a moment, to tell what it costs. Nothing of it is kept."""
+"""Trial of a job: times a few updates, to estimate what the job costs. Nothing is recorded."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ SECONDS = 0.3
 
 
 def time_trial(job: Job, registry: Registry) -> dict[str, float]:
-    """How many updates took how many seconds. Raises what building or training it raises."""
+    """Train a job for about `SECONDS` and return the number of `steps` and their `seconds`, without the first updates.
+
+    An exception from building or training the job is raised.
+    """
     with isolated():
         lane = Lane(job, registry, torch_device(job.options.device), lambda: False)
-        most = lane.trainer.max_steps
-        lane.advance(min(2, most))
+        max_steps = lane.trainer.max_steps
+        lane.advance(min(2, max_steps))
         began, start = time.perf_counter(), lane.step
-        while time.perf_counter() - began < SECONDS and lane.step < most:
-            lane.advance(min(2 * max(1, lane.step), most))
+        while time.perf_counter() - began < SECONDS and lane.step < max_steps:
+            lane.advance(min(2 * max(1, lane.step), max_steps))
         return {"steps": lane.step - start, "seconds": time.perf_counter() - began}

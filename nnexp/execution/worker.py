@@ -1,7 +1,7 @@
-"""A worker: a process of its own that trains one task, told what to do and watched over a connection.
+"""Main function of a worker process: trains one task, sends its events, and ends with the main process.
 
-Between the processes there is JSON only. A worker ends when its task does; or, asked to stop, at its next checkpoint;
-or at once where the process that started it is gone.
+Events are JSON lines on a pipe. A worker ends after its task; after a stop request, at its next checkpoint; and
+immediately if the main process is gone.
 """
 
 from __future__ import annotations
@@ -26,66 +26,69 @@ from nnexp.registry import Registry, describe_error
 from nnexp.rundir import MAX_PARTS
 
 
-class Words:
-    """What is said to the command, a line for each thing."""
+class EventPipe:
+    """Sends events to the main process, one JSON line for each."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection, self.pid = connection, os.getpid()
         self._lock = threading.Lock()  # a plugin may have threads that print
 
     def send(self, kind: str, content: Any = None) -> None:
-        """Where it cannot be heard, this process has no more use: it ends, which is noticed."""
-        left = memoryview(json.dumps([kind, content]).encode() + b"\n")
+        """Send an event; exit if the main process is gone, or if this is a process that a plugin has forked."""
+        unsent = memoryview(json.dumps([kind, content]).encode() + b"\n")
         try:
             with self._lock:
-                while left and os.getpid() == self.pid:
-                    left = left[os.write(self.connection.fileno(), left) :]
+                while unsent and os.getpid() == self.pid:
+                    unsent = unsent[os.write(self.connection.fileno(), unsent) :]
         except OSError:
             os._exit(1)
-        if os.getpid() != self.pid:  # a process that a plugin has forked came back to us
+        if os.getpid() != self.pid:
             os._exit(1)
 
 
-class Said(io.TextIOBase):
-    """A stream whose lines are told to the command."""
+class MessageStream(io.TextIOBase):
+    """Text stream that sends each line as a `message` event; replaces stdout and stderr."""
 
-    def __init__(self, words: Words) -> None:
-        self.words, self._parts = words, [""]
+    def __init__(self, events: EventPipe) -> None:
+        self.events, self._parts = events, [""]
 
     def writable(self) -> bool:
+        """Return True."""
         return True
 
     def fileno(self) -> int:
-        """Of the command's standard errors, for programs that a plugin starts."""
+        """Return the stderr of the main process, for programs that a plugin starts."""
         return 2
 
     def write(self, text: str) -> int:
+        """Send the complete lines, buffer the rest, and return the number of characters."""
         self._parts.append(text)
         if "\n" in text or len(self._parts) > MAX_PARTS:
             *lines, rest = "".join(self._parts).split("\n")
             self._parts = [rest] if lines else []
             for line in lines or [rest]:
-                self.words.send("say", line.removeprefix("nnexp: "))
+                self.events.send("message", line.removeprefix("nnexp: "))
         return len(text)
 
 
-class Asked(StopRequest):
-    """Stops when the command says so, or on SIGTERM. Ctrl-C is the command's to hear."""
+class WorkerStopRequest(StopRequest):
+    """Stop request of the main process, or by SIGTERM. Ctrl-C is ignored: the main process handles it."""
 
     def listen(self) -> None:
+        """Install the signal handlers."""
         for number in SIGNALS:
-            signal.signal(number, self._ask if number == signal.SIGTERM else signal.SIG_IGN)
-        if hasattr(signal, "pthread_sigmask"):  # as the process that this one was forked from blocks them
+            signal.signal(number, self._request if number == signal.SIGTERM else signal.SIG_IGN)
+        if hasattr(signal, "pthread_sigmask"):  # the fork server, whose mask is inherited, blocks them
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
-    def _ask(self, number: int, _frame: Any) -> None:
+    def _request(self, number: int, _frame: Any) -> None:
         self.requested, self.signal = True, number
 
-    def hear(self, connection: Connection) -> None:
-        """Wait for the command's word; where the command is gone, so is this process."""
+    def watch(self, connection: Connection) -> None:
+        """Wait for `STOP` from the main process, and exit if that process is gone. Runs in a thread."""
         try:
             while connection.recv_bytes() == STOP:
-                self._ask(signal.SIGTERM, None)
+                self._request(signal.SIGTERM, None)
         except (EOFError, OSError):
             os._exit(1)
 
@@ -93,39 +96,47 @@ class Asked(StopRequest):
 def worker_main(
     connection: Connection,
     lifeline: Connection,
-    plain: dict[str, Any],
+    content: dict[str, Any],
     registry: Registry,
     share: float,
     gpu: str | None,
 ) -> None:
-    """The whole life of a worker."""
+    """Train the task, or time a trial of its first job, send the `finished` event, and exit.
+
+    Args:
+        connection: sends events and receives `STOP`.
+        lifeline: the system closes its other end when the main process ends.
+        content: the task, from `Task.to_dict`, and `is_trial`.
+        registry: finds the plugins.
+        share: fraction of the free memory that the task may take.
+        gpu: CUDA_VISIBLE_DEVICES, or None for all devices.
+    """
     torch.set_num_threads(1)
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-    words, stop = Words(connection), Asked()
+    events, stop = EventPipe(connection), WorkerStopRequest()
     stop.listen()
-    hold(lifeline)
-    threading.Thread(target=stop.hear, args=(connection,), daemon=True).start()
-    sys.stdout = sys.stderr = Said(words)
+    die_with_main_process(lifeline)
+    threading.Thread(target=stop.watch, args=(connection,), daemon=True).start()
+    sys.stdout = sys.stderr = MessageStream(events)
     try:
-        task = Task.of_plain(plain)
-        if plain["is_trial"]:
-            words.send("over", {"trial": time_trial(task.cohort[0].job, registry)})
+        task = Task.from_dict(content)
+        if content["is_trial"]:
+            events.send("finished", {"trial": time_trial(task.cohort[0].job, registry)})
         else:
-            left_out = train_task(
-                task, registry, stop, ProgressSender(words.send), DatasetCache(), share=share, echo=False
-            )
-            words.send("over", {"left_out": left_out})
+            progress = ProgressSender(events.send)
+            left_out = train_task(task, registry, stop, progress, DatasetCache(), share=share, echo=False)
+            events.send("finished", {"left_out": left_out})
     except BaseException as error:
-        words.send("over", {"error": describe_error(error)})
-    os._exit(0)  # threads that a plugin has left behind are not waited for
+        events.send("finished", {"error": describe_error(error)})
+    os._exit(0)  # does not wait for threads that a plugin has started
 
 
-def hold(lifeline: Connection) -> None:
-    """Have the system end this process when the command is gone, also while C code of a plugin lets no thread run.
+def die_with_main_process(lifeline: Connection) -> None:
+    """Let the kernel end this process with the main process, also while C code of a plugin blocks all threads.
 
-    When the other end is closed the system sends SIGIO, of which a process dies. Where there is no such thing, the
-    thread that hears the command does it.
+    On Linux, SIGIO is sent when the other end of the lifeline is closed, and its default action ends the process.
+    Elsewhere only the thread of `WorkerStopRequest.watch` does so.
     """
     if sys.platform == "linux":
         import fcntl

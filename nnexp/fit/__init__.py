@@ -1,4 +1,4 @@
-"""A cohort -> sealed runs: the LightningModule, chunks, resume, run writer; the only room that imports Lightning."""
+"""Trains a cohort into its run directories: chunks, resume, checkpoints. The only room that imports Lightning."""
 
 import lazy_loader
 

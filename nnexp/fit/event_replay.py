@@ -1,4 +1,4 @@
-"""The event file of a run, made from what lies in its directory: a pure function of metrics.csv and figures/."""
+"""TensorBoard event file of a run, rebuilt from metrics.csv and figures/ alone."""
 
 from __future__ import annotations
 
@@ -12,28 +12,40 @@ from nnexp.rundir import Figures, read_rows
 from nnexp.tensorboard import EVENT_FILES, EventFile
 from nnexp.training import Lane
 
-EVALUATION_POINTS = 250
+MAX_EVALUATION_POINTS = 250
 
 
-class ScalarPoints:
-    """Which rows of metrics.csv become points: those with layer norms, and enough of those with an evaluation."""
+class ScalarFilter:
+    """Selects the rows of metrics.csv that become scalars in TensorBoard.
+
+    Rows with gradient norms by layer and the test row are included; of the evaluations every n-th, so that there are
+    at most `MAX_EVALUATION_POINTS`.
+    """
 
     def __init__(self, lane: Lane) -> None:
         every = lane.trainer.eval_every
-        self._stride = every * (math.ceil(math.ceil(lane.trainer.max_steps / every) / EVALUATION_POINTS) or 1)
+        evaluations = math.ceil(lane.trainer.max_steps / every)
+        self._stride = every * (math.ceil(evaluations / MAX_EVALUATION_POINTS) or 1)
 
-    def holds(self, step: int, row: dict[str, float]) -> bool:
+    def includes(self, step: int, row: dict[str, float]) -> bool:
+        """Return True if the row of this step becomes a point."""
         is_evaluation = "val/loss" in row and step % self._stride == 0
         return is_evaluation or "lr" in row or "test/loss" in row
 
 
 @contextlib.contextmanager
 def replace_event_file(folder: Path, lane: Lane, started: float) -> Iterator[EventFile]:
-    """An event file with all that is recorded; at the end of the block it takes the place of the one that is there."""
+    """Yield a new event file with everything recorded so far; it replaces the old file when the block succeeds.
+
+    Args:
+        folder: the run directory.
+        lane: names the hyperparameters and selects the rows.
+        started: start of the session, in seconds since the epoch.
+    """
     old = sorted(folder.glob(EVENT_FILES))
     events = EventFile(folder, is_hidden=True)
     try:
-        _fill(events, folder, lane, started, ScalarPoints(lane), replayed=True)
+        _fill(events, folder, lane, started, ScalarFilter(lane), replay=True)
         yield events
         events.flush()
         os.replace(events.path, old[-1] if old else folder / events.name)
@@ -41,25 +53,28 @@ def replace_event_file(folder: Path, lane: Lane, started: float) -> Iterator[Eve
         events.path.unlink(missing_ok=True)
 
 
-def new_event_file(folder: Path, lane: Lane, started: float, points: ScalarPoints, *, replayed: bool) -> EventFile:
-    """A new event file in place of the one that is there.
+def new_event_file(folder: Path, lane: Lane, started: float, points: ScalarFilter, *, replay: bool) -> EventFile:
+    """Return a new event file that takes the place of the old one at once.
 
     Args:
-        started: when its training began, in seconds.
-        replayed: with all that was recorded before.
+        folder: the run directory.
+        lane: names the hyperparameters.
+        started: start of training, in seconds since the epoch.
+        points: selects the rows that become scalars.
+        replay: write what metrics.csv and figures/ hold already, as after a resume.
     """
     events = EventFile(folder)
-    _fill(events, folder, lane, started, points, replayed=replayed)
+    _fill(events, folder, lane, started, points, replay=replay)
     return events
 
 
-def _fill(events: EventFile, folder: Path, lane: Lane, started: float, points: ScalarPoints, *, replayed: bool) -> None:
+def _fill(events: EventFile, folder: Path, lane: Lane, started: float, points: ScalarFilter, *, replay: bool) -> None:
     events.session_start(lane.job.flat(), started)
-    if replayed:
+    if replay:
         rows = read_rows(folder / "metrics.csv")
-        events.scalars((step, row) for step, row in rows if points.holds(step, row))
+        events.scalars((step, row) for step, row in rows if points.includes(step, row))
         figures = Figures(folder)
         for record in figures.records():
-            with contextlib.suppress(ValueError, TypeError, OverflowError):  # one that is damaged costs itself
+            with contextlib.suppress(ValueError, TypeError, OverflowError):  # a damaged record is skipped
                 events.figures(record, figures)
     events.flush()

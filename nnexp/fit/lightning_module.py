@@ -1,4 +1,4 @@
-"""Lanes through Lightning: each of its batches is a chunk of many updates, and the count of updates is ours."""
+"""LightningModule that trains a cohort in chunks: one batch of Lightning is a chunk of many optimiser updates."""
 
 from __future__ import annotations
 
@@ -19,34 +19,38 @@ from nnexp.training import Diverged, Lane
 CHUNK_SECONDS = 0.5
 FIRST_CHUNK = 20
 CHECKPOINT_SECONDS = 10.0
-CHECKPOINT_TIMES = 30  # they take this part of the time at most, where there are many lanes
+CHECKPOINT_COST_FACTOR = 30  # checkpoints of many lanes take at most a thirtieth of the time
 
 
-class Trainable(Protocol):
-    """What makes the numbers of some lanes that are at the same step."""
+class Engine(Protocol):
+    """Computes the updates of lanes that are at the same step: `SoloLane` or `nnexp.stacking.Stack`."""
 
     step: int
 
     def advance(self, stop: int) -> dict[Lane, Rows | Diverged]:
-        """Bring the lanes up to step `stop`, or as far as they come; gives the rows of these steps."""
+        """Train up to step `stop`, or less after a stop request, and return the rows of these steps by lane.
+
+        A lane whose loss is not finite has a `Diverged` error, with its rows before that step, instead.
+        """
 
     def evaluate(self, split: str) -> dict[Lane, dict[str, float]]:
-        """Metrics of a split, `<split>/<name>`."""
+        """Return the metrics of a split by lane, named `<split>/<name>`."""
 
     def release(self, lane: Lane) -> None:
-        """Say nothing more of a lane."""
+        """Drop a lane that has ended: it is left out of all later results."""
 
-    def compacted(self) -> Trainable:
-        """The same without the lanes that were released, where that pays."""
+    def compacted(self) -> Engine:
+        """Return an engine without the released lanes if that is faster, otherwise this one."""
 
 
 class SoloLane:
-    """One lane, trained by its own module and autograd: the path "solo"."""
+    """Engine of one lane on the solo path: its own module and autograd."""
 
     def __init__(self, lane: Lane) -> None:
         self.lane, self.step = lane, lane.step
 
     def advance(self, stop: int) -> dict[Lane, Rows | Diverged]:
+        """Train up to step `stop`; see `Engine.advance`."""
         outcome: Rows | Diverged
         try:
             outcome = self.lane.advance(stop)
@@ -56,28 +60,35 @@ class SoloLane:
         return {self.lane: outcome}
 
     def evaluate(self, split: str) -> dict[Lane, dict[str, float]]:
+        """Return the metrics of a split; see `Engine.evaluate`."""
         return {self.lane: self.lane.evaluate(split)}
 
     def release(self, lane: Lane) -> None:
-        pass
+        """Do nothing: without its only lane the fit ends."""
 
-    def compacted(self) -> Trainable:
+    def compacted(self) -> Engine:
+        """Return this engine."""
         return self
 
 
 class CohortModule(pl.LightningModule):
-    """Trains lanes in chunks, and has each recorded in its run directory.
+    """Trains lanes in chunks and records each in its run directory.
 
     Args:
         engine: trains the lanes.
-        writers: of these lanes.
-        stop: says when a signal asks for an end.
-        chunk: updates in a chunk, or None for about half a second. Changes no number.
+        writers: record these lanes, one each.
+        stop: requested by a signal or by the sweep.
+        progress: is notified of every chunk.
+        chunk: updates per chunk, or None for about half a second. Changes no number.
+
+    Attributes:
+        writers: those of the lanes still in training, by lane.
+        error: exception that ended the fit and that cannot be attributed to a lane.
     """
 
     def __init__(
         self,
-        engine: Trainable,
+        engine: Engine,
         writers: list[RunWriter],
         stop: StopRequest,
         progress: ProgressListener,
@@ -96,44 +107,49 @@ class CohortModule(pl.LightningModule):
         self.next_checkpoint = time.monotonic() + CHECKPOINT_SECONDS
 
     def configure_optimizers(self) -> None:
-        """Nothing: the lanes have their own optimisers, whose steps cost less."""
+        """Return no optimiser: lanes have their own, which cost less per step than Lightning's wrapper."""
 
     def on_train_start(self) -> None:
-        self.stop.listen()  # Lightning has put its own handler for SIGTERM in place
+        """Install the signal handlers again: Lightning has replaced the one for SIGTERM."""
+        self.stop.listen()
 
-    def boundary(self) -> int:
-        """The step at which the next chunk ends."""
+    def chunk_end(self) -> int:
+        """Return the step at which the next chunk ends: at the latest where something else is due."""
         step = self.engine.step
-        ends = [step + self.chunk, *(writer.next_look(step) for writer in self.writers.values())]
+        ends = [step + self.chunk, *(writer.next_probe_step(step) for writer in self.writers.values())]
         ends += [(step // every + 1) * every for every in (self.eval_every, self.checkpoint_every) if every]
         return min(ends)
 
     def training_step(self, _batch: Any, _index: int) -> None:
-        """One chunk."""
-        began, start, end = time.perf_counter(), self.engine.step, self.boundary()
+        """Train one chunk, record it, and end the fit when no lane is left or a stop is requested."""
+        began, start, end = time.perf_counter(), self.engine.step, self.chunk_end()
         try:
             outcomes = self.engine.advance(end)
             evaluated = self.engine.evaluate("val") if self._is_evaluation(end) else {}
-        except BaseException as error:  # whose lane it is of, if of one, is found out after the fit
+        except BaseException as error:  # CohortFit finds the lane that caused it, after the fit
             self.error, self.trainer.should_stop = error, True
             return
         rate = (self.engine.step - start) / max(1e-9, time.perf_counter() - began)
-        writers = list(self.writers.values())
-        is_due, recorded = self._is_checkpoint(), time.monotonic()
-        for lane, outcome in outcomes.items():
-            action = partial(self._record, self.writers[lane], outcome, evaluated.get(lane), is_due)
-            if not run_guarded(self.writers[lane], self.stop, action):
-                del self.writers[lane]
-                self.engine.release(lane)
-        seal_runs(writers)
-        if is_due:
-            now = time.monotonic()
-            self.next_checkpoint = now + max(CHECKPOINT_SECONDS, CHECKPOINT_TIMES * (now - recorded))
+        self._record_lanes(outcomes, evaluated)
         if self.fixed_chunk is None:
             self.chunk = max(1, min(int(rate * CHUNK_SECONDS), 2 * max(self.chunk, end - start)))
         self.engine = self.engine.compacted()
         if not self.writers or self.stop.requested:
             self.trainer.should_stop = True
+
+    def _record_lanes(self, outcomes: dict[Lane, Rows | Diverged], evaluated: dict[Lane, dict[str, float]]) -> None:
+        """Record a chunk of every lane, release the lanes that have ended, and seal their runs."""
+        writers = list(self.writers.values())
+        is_checkpoint, began = self._is_checkpoint(), time.monotonic()
+        for lane, outcome in outcomes.items():
+            record = partial(self._record, self.writers[lane], outcome, evaluated.get(lane), is_checkpoint)
+            if not run_or_fail(self.writers[lane], self.stop, record):
+                del self.writers[lane]
+                self.engine.release(lane)
+        seal_runs(writers)
+        if is_checkpoint:
+            now = time.monotonic()
+            self.next_checkpoint = now + max(CHECKPOINT_SECONDS, CHECKPOINT_COST_FACTOR * (now - began))
 
     def _is_evaluation(self, end: int) -> bool:
         return self.engine.step == end and (end == self.max_steps or end % self.eval_every == 0)
@@ -146,10 +162,10 @@ class CohortModule(pl.LightningModule):
     def _record(
         self, writer: RunWriter, outcome: Rows | Diverged, evaluated: dict[str, float] | None, is_checkpoint: bool
     ) -> bool:
-        """What a lane did in a chunk. False where it is at its end."""
+        """Record a chunk of one lane; return False if the lane has ended."""
         lane = writer.lane
         if isinstance(outcome, Diverged):
-            writer.rows(outcome.rows)
+            writer.add_rows(outcome.rows)
             writer.diverge(outcome)
             return False
         if evaluated is not None:
@@ -157,9 +173,9 @@ class CohortModule(pl.LightningModule):
             lane.update_patience(evaluated["val/loss"])
             if lane.is_ended:
                 outcome.last.update(lane.evaluate("test"))
-        writer.rows(outcome)
+        writer.add_rows(outcome)
         self.progress.show(lane.step, outcome)
-        writer.look(is_end=lane.is_ended)
+        writer.observe(is_end=lane.is_ended)
         if lane.is_ended:
             finish_lane(writer, outcome.last)
         elif is_checkpoint and len(outcome):
@@ -167,8 +183,11 @@ class CohortModule(pl.LightningModule):
         return not lane.is_ended
 
 
-def run_guarded(writer: RunWriter, stop: StopRequest, action: Callable[[], bool]) -> bool:
-    """What goes wrong in one lane, `sys.exit` included, ends that lane alone: False. Only a user ends them all."""
+def run_or_fail(writer: RunWriter, stop: StopRequest, action: Callable[[], bool]) -> bool:
+    """Run an action of one lane and return its result; if it raises, fail that lane's run only and return False.
+
+    `SystemExit` in a plugin fails the run too. A KeyboardInterrupt of the user, after a stop request, is raised.
+    """
     try:
         with log_output_to([writer.run]):
             return action()
@@ -180,6 +199,11 @@ def run_guarded(writer: RunWriter, stop: StopRequest, action: Callable[[], bool]
 
 
 def finish_lane(writer: RunWriter, last: dict[str, float]) -> None:
-    """End a lane at its last step, with the final metrics of all splits."""
+    """Finish a lane at its last step with the final metrics of all splits.
+
+    Args:
+        writer: of the lane.
+        last: the last row, which has the validation and test metrics.
+    """
     evaluated = {name: value for name, value in last.items() if name.startswith(("val/", "test/"))}
     writer.finish(writer.lane.evaluate("train") | evaluated)

@@ -1,5 +1,7 @@
-"""Lightning, without the plotting library: torchmetrics, which it imports, would import pyplot with all its state, and
-a tenth more time would pass before each command's first step.
+"""PyTorch Lightning, imported without matplotlib.
+
+torchmetrics, which Lightning imports, would import pyplot: that adds a tenth to the start time of every command and
+changes global state.
 """
 
 from __future__ import annotations
@@ -14,27 +16,32 @@ __all__ = ["make_trainer", "pl"]
 
 
 @contextmanager
-def unplotted() -> Iterator[None]:
-    """In the block, libraries of Lightning's are told that there is no matplotlib."""
-    known = RequirementCache.__bool__
+def hide_matplotlib() -> Iterator[None]:
+    """Report matplotlib as not installed to Lightning's libraries inside the block."""
+    is_installed = RequirementCache.__bool__
 
-    def is_there(requirement: RequirementCache) -> bool:
-        return requirement.requirement != "matplotlib" and known(requirement)
+    def is_installed_and_visible(requirement: RequirementCache) -> bool:
+        return requirement.requirement != "matplotlib" and is_installed(requirement)
 
-    RequirementCache.__bool__ = is_there  # type: ignore[assignment,method-assign]  # in the block alone
+    RequirementCache.__bool__ = is_installed_and_visible  # type: ignore[assignment,method-assign]  # in the block only
     try:
         yield
     finally:
-        RequirementCache.__bool__ = known  # type: ignore[method-assign]  # put back
+        RequirementCache.__bool__ = is_installed  # type: ignore[method-assign]  # restored
 
 
-with unplotted():
+with hide_matplotlib():
     import pytorch_lightning as pl
     from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 
 
 def make_trainer(device: torch.device, precision: int | str) -> pl.Trainer:
-    """One that trains one epoch, and does nothing else of all that it could."""
+    """Return a Lightning trainer for one epoch on one device, without logger, checkpoints and progress bar.
+
+    Args:
+        device: of the lanes.
+        precision: 64 for float64; bf16 is autocast by the lanes themselves, so all others are float32.
+    """
     return pl.Trainer(
         accelerator={"cuda": "gpu"}.get(device.type, device.type),
         devices=1,

@@ -1,4 +1,4 @@
-"""What the probes of one lane see, on its way into the run directory, in training and after it."""
+"""Records the observations of a lane's probes in its run directory, during training or for a finished run."""
 
 from __future__ import annotations
 
@@ -24,87 +24,102 @@ from nnexp.training import Lane
 
 
 class ProbeRecorder:
-    """Records what the probes of a lane see.
+    """Runs the probes of one lane and writes their results to figures/, the event file and run.json.
 
     Args:
-        run: the directory, locked by the caller.
-        probing: the probes.
+        run: the run directory, locked by the caller.
+        probing: runs the probes.
     """
 
     def __init__(self, run: Run, probing: ProbeRunner) -> None:
         self.probing, self.figures = probing, Figures(run.path)
-        self.last: dict[str, float | None] = {}
-        self.looked: dict[str, str] = {}
-        self.made_by = {choice.name: probe_fingerprint(choice, probing.registry) for choice in probing.job.probes}
-        if self.made_by:
-            self.figures.remove_stale(self.made_by)
+        self.last_scalars: dict[str, float | None] = {}
+        self.observed_with: dict[str, str] = {}  # fingerprint of the probe by its name; empty where it failed
+        self.fingerprints = {c.name: probe_fingerprint(c, probing.registry) for c in probing.job.probes}
+        if self.fingerprints:
+            self.figures.remove_stale(self.fingerprints)
 
-    def go_on(self, step: int) -> list[str]:
-        """Take over what was seen up to a step, of a run that was interrupted; gives what was said of it."""
+    def resume(self, step: int) -> list[str]:
+        """Load the records of an interrupted run up to a step, delete later ones, and return the notes they hold."""
         self.figures.remove_after(step)
         records = [*self.figures.records()] if self.probing.job.probes else []
         for record in records:
-            self._note(record["probe"], record)
+            self._register(record["probe"], record)
         for name in {record["probe"] for record in records if not record["fits"]}:
             self.probing.drop(name)
         return [text for record in records if (text := record.get("told", ""))]
 
-    def look(self, lane: Lane, events: EventFile | None, *, is_end: bool) -> list[str]:
-        """Have those look that are due. Gives what there is to say of them.
+    def observe(self, lane: Lane, events: EventFile | None, *, is_end: bool) -> list[str]:
+        """Run the probes that are due and return the notes for run.json: errors and warnings.
 
         Args:
-            events: where what they see is shown as well.
+            lane: at the step that is observed.
+            events: event file that shows the results too, if any.
+            is_end: True at the last step, at which every probe is due.
         """
-        sights = self.probing.observe(lane, is_end=is_end)
-        return [text for sight in sights if (text := self._keep(sight, events))]
+        results = self.probing.observe(lane, is_end=is_end)
+        return [text for result in results if (text := self._record(result, events))]
 
-    def _keep(self, sight: ProbeResult, events: EventFile | None) -> str:
-        began, by = time.perf_counter(), self.made_by[sight.choice.name]
+    def _record(self, result: ProbeResult, events: EventFile | None) -> str:
+        began, fingerprint = time.perf_counter(), self.fingerprints[result.choice.name]
         try:
-            record = self.figures.save(sight, by)
+            record = self.figures.save(result, fingerprint)
             if events is not None:
                 events.figures(record, self.figures)
-            self._note(sight.choice.name, record)
-        except Exception as error:  # what a probe gives may be anything
-            sight.error = sight.error or error
+            self._register(result.choice.name, record)
+        except Exception as error:  # a plugin may return anything
+            result.error = result.error or error
             with contextlib.suppress(Exception):  # a full disk
-                self._note(sight.choice.name, self.figures.save(sight, by))
-        self.probing.seconds["drawing"] += time.perf_counter() - began  # to write pictures is most of it
-        return sight.message()
+                self._register(result.choice.name, self.figures.save(result, fingerprint))
+        self.probing.seconds["drawing"] += time.perf_counter() - began  # writing pictures is most of it
+        return result.message()
 
-    def _note(self, probe: str, record: ObservationRecord) -> None:
-        self.last |= {f"{probe}/{name}": value for name, value in record.get("scalars", {}).items()}
-        self.looked[probe] = record.get("made_by", "") if not record.get("failed") else ""
+    def _register(self, probe: str, record: ObservationRecord) -> None:
+        self.last_scalars |= {f"{probe}/{name}": value for name, value in record.get("scalars", {}).items()}
+        self.observed_with[probe] = record.get("made_by", "") if not record.get("failed") else ""
 
     def facts(self) -> dict[str, Any]:
-        """What run.json says: the last numbers, and the time that all took; nothing of a job without probes."""
+        """Return the entries of run.json: last scalars, fingerprints and seconds spent; empty without probes."""
         if not self.probing.job.probes:
             return {}
         spent = {name: round(seconds, 3) for name, seconds in self.probing.seconds.items()}
         probing = spent | {"pictures": self.probing.num_drawn}
-        return {"probes": self.last, "looked": self.looked, "probing": probing}
+        return {"probes": self.last_scalars, "looked": self.observed_with, "probing": probing}
 
 
 def observe_finished_run(run: Run, lane: Lane, fingerprint: str, probing: ProbeRunner) -> None:
-    """Have probes look into a run that finished without them, at its last step, with the weights that it ended with.
+    """Run probes on the final weights of a finished run that was trained without them.
 
-    Killed at any moment, it is done again: run.json says last that they looked. Raises RecordError where the weights
-    are gone.
+    run.json is written last, so that a process killed in between repeats all of it.
+
+    Args:
+        run: the run directory, locked by the caller.
+        lane: built from the run's job; its weights and step are replaced by those of model.pt.
+        fingerprint: of the job.
+        probing: runs the probes that are missing.
+
+    Raises:
+        RecordError: if model.pt is missing, damaged or of another job.
     """
     began, facts = time.time(), run.read()
     content = load_checkpoint(run.path / MODEL_FILE)
     if content.get("fingerprint") != fingerprint:
-        raise RecordError(f"{run.path / MODEL_FILE} is of another job. Move the directory away.")
+        raise RecordError(f"{run.path / MODEL_FILE} belongs to another job. Move the directory away.")
     lane.module.load_state_dict(content["weights"])
     lane.step = content["step"]
-    looks = ProbeRecorder(run, probing)
-    told = looks.look(lane, None, is_end=True)
+    recorder = ProbeRecorder(run, probing)
+    new_notes = recorder.observe(lane, None, is_end=True)
     with replace_event_file(run.path, lane, began) as events:
         events.session_end("finished", lane.step, metrics=facts.get("metrics"))
-    names = [choice.name for choice in probing.job.probes]
-    mine = tuple(probe_title(choice) for choice in probing.job.probes)
-    notes = [text for text in facts.get("notes", []) if not text.startswith(mine)]  # they say now what they say
+    _merge_facts(run, facts, recorder, new_notes)
+
+
+def _merge_facts(run: Run, facts: dict[str, Any], recorder: ProbeRecorder, new_notes: list[str]) -> None:
+    """Replace the notes and scalars of the probes that observed now, and keep those of all others."""
+    choices = recorder.probing.job.probes
+    names, titles = [choice.name for choice in choices], tuple(map(probe_title, choices))
+    notes = [text for text in facts.get("notes", []) if not text.startswith(titles)]
     others = {key: value for key, value in facts.get("probes", {}).items() if key.partition("/")[0] not in names}
-    now = looks.facts()
-    now |= {"probes": others | now["probes"], "looked": facts.get("looked", {}) | now["looked"]}
-    run.write(status="finished", notes=notes + told, **now)
+    new = recorder.facts()
+    new |= {"probes": others | new["probes"], "looked": facts.get("looked", {}) | new["looked"]}
+    run.write(status="finished", notes=notes + new_notes, **new)

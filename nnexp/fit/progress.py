@@ -38,7 +38,7 @@ class ProgressSender:
     """Passes on how far training is.
 
     Args:
-        send: is given `step`, `say` or `ended`, with what there is to say.
+        send: is called with an event, `step`, `message` or `run_ended`, and its content.
     """
 
     def __init__(self, send: Callable[[str, Any], None]) -> None:
@@ -51,10 +51,10 @@ class ProgressSender:
             self.send("step", step)
 
     def say(self, text: str) -> None:
-        self.send("say", text)
+        self.send("message", text)
 
     def ended(self, number: int) -> None:
-        self.send("ended", number)
+        self.send("run_ended", number)
 
 
 class ProgressBar:

@@ -1,4 +1,4 @@
-"""What of a cohort trains as one stack, what alone, and why."""
+"""Selects the path of each lane of a cohort: stacked with others or solo, and notes the reason in run.json."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import partial
 import torch
 
 from nnexp.base import StopRequest, shorten
-from nnexp.fit.lightning_module import SoloLane, Trainable, run_guarded
+from nnexp.fit.lightning_module import Engine, SoloLane, run_or_fail
 from nnexp.fit.progress import ProgressListener
 from nnexp.fit.run_writer import RunWriter
 from nnexp.nn import without_compiled_kernels
@@ -27,153 +27,166 @@ from nnexp.stacking import (
 )
 from nnexp.training import Lane, PureUpdate
 
-SOLO, STACKED, COMPILED = "solo", "stacked", "stacked-compiled"  # how a run's numbers are made
+SOLO, STACKED, COMPILED = "solo", "stacked", "stacked-compiled"
 
 
 @dataclass(frozen=True)
 class FitGroup:
-    """Lanes that go through one fit."""
+    """Lanes trained in one Lightning fit: one stack, or one solo lane."""
 
-    engine: Trainable
+    engine: Engine
     writers: list[RunWriter]
 
 
-class StackOrSolo:
-    """Sorts the lanes of a cohort, which are built and not yet trained, or resumed.
+class PathSelector:
+    """Groups the lanes of a cohort into fits.
+
+    A lane is stacked if its forward pass changes and reads nothing that a stack cannot hold, and if the first step of
+    the stack agrees with that of its own module. All others are trained solo, each with a note that says why. A resumed
+    lane keeps its path.
 
     Args:
-        writers: of the lanes.
-        is_cohort: whether they are, or were with those that have ended, more than one.
-        renewed: gives a lane again as it was before anybody looked at it.
-        stop: says when a signal asks for an end.
+        writers: of the lanes, which are at step 0 or resumed.
+        in_cohort: stack fresh lanes, also a single one that is left of a larger cohort.
+        rebuild: returns a new copy of a lane at the same step, as if its module had never run.
+        stop: requested by a signal or by the sweep.
+        progress: is told how many lanes are trained solo, and why.
     """
 
     def __init__(
         self,
         writers: list[RunWriter],
-        is_cohort: bool,
-        renewed: Callable[[Lane], Lane],
+        in_cohort: bool,
+        rebuild: Callable[[Lane], Lane],
         stop: StopRequest,
         progress: ProgressListener,
     ) -> None:
-        self.is_cohort = is_cohort
-        self.writers, self.renewed, self.stop, self.progress = writers, renewed, stop, progress
-        self.alone: list[RunWriter] = []
-        self.reasons: Counter[str] = Counter()
-        self.rehearsals: dict[Lane, ParityCheck] = {}
-        self.read: set[AttributeKey] = set()
+        self.in_cohort = in_cohort
+        self.writers, self.rebuild, self.stop, self.progress = writers, rebuild, stop, progress
+        self.solo: list[RunWriter] = []
+        self.solo_reasons: Counter[str] = Counter()
+        self.parity_checks: dict[Lane, ParityCheck] = {}
+        self.attributes_read: set[AttributeKey] = set()
 
-    def parts(self) -> Iterator[FitGroup]:
-        """One after the other, so that no two stacks are in memory at once."""
-        together = self._together()
-        self.alone += [writer for writer in self.writers if writer not in together]
-        groups = self._groups(together)
+    def groups(self) -> Iterator[FitGroup]:
+        """Yield groups lazily, so that only one stack is in memory at a time: stacks first, then solo lanes."""
+        candidates = [writer for writer in self.writers if self._is_stack_candidate(writer)]
+        self.solo += [writer for writer in self.writers if writer not in candidates]
+        groups = self._group_stackable(candidates)
         for members in groups:
-            if len(members) == 1 and len(groups) > 1 and self.read and members[0].path is None:
-                names = ", ".join(sorted({f"'{name}'" for _, name in self.read}))
-                self._set_aside(
-                    members, f"its forward pass reads {names}, which no other lane has, and which is no buffer"
-                )
+            if len(members) == 1 and len(groups) > 1 and self.attributes_read and members[0].path is None:
+                names = ", ".join(sorted({f"'{name}'" for _, name in self.attributes_read}))
+                reason = f"its forward pass reads {names}, which no other lane shares and which is not a buffer"
+                self._make_solo(members, reason)
                 continue
-            # A resume keeps the path, on a machine that now has a compiler too.
+            # A resume keeps the path, also on a machine that has a compiler now.
             with without_compiled_kernels() if any(writer.path == STACKED for writer in members) else nullcontext():
                 yield from self._stack(members)
-        for reason, count in self.reasons.items():
-            self.progress.say(f"{count} of {len(self.writers)} lanes train one by one: {reason}")
-        for writer in self.alone:
-            if run_guarded(writer, self.stop, partial(self._begin_alone, writer)):
+        yield from self._solo_groups()
+
+    def _solo_groups(self) -> Iterator[FitGroup]:
+        for reason, count in self.solo_reasons.items():
+            self.progress.say(f"{count} of {len(self.writers)} lanes are trained solo: {reason}")
+        for writer in self.solo:
+            if run_or_fail(writer, self.stop, partial(self._start_solo, writer)):
                 yield FitGroup(SoloLane(writer.lane), [writer])
 
-    def _together(self) -> list[RunWriter]:
-        """The lanes to stack where they can be: those that were, and fresh ones of a cohort."""
-        return [
-            writer
-            for writer in self.writers
-            if writer.path in (STACKED, COMPILED)
-            or (writer.path is None and self.is_cohort and writer.lane.job.options.stack)
-        ]
+    def _is_stack_candidate(self, writer: RunWriter) -> bool:
+        is_fresh_of_cohort = writer.path is None and self.in_cohort and writer.lane.job.options.stack
+        return writer.path in (STACKED, COMPILED) or is_fresh_of_cohort
 
-    def _set_aside(self, writers: list[RunWriter], reason: str) -> None:
-        self.alone += writers
-        self.reasons[reason] += len(writers)
+    def _make_solo(self, writers: list[RunWriter], reason: str) -> None:
+        self.solo += writers
+        self.solo_reasons[reason] += len(writers)
         for writer in writers:
-            writer.note(f"trained alone, not in a stack: {reason}")
+            writer.note(f"trained solo, not in a stack: {reason}")
 
-    def _begin_alone(self, writer: RunWriter) -> bool:
-        if writer.lane in self.rehearsals:
-            writer.lane = self.renewed(writer.lane)
+    def _start_solo(self, writer: RunWriter) -> bool:
+        if writer.lane in self.parity_checks:
+            writer.lane = self.rebuild(writer.lane)
             if writer.is_fresh:
-                writer.lane.evaluate("val")  # again, for a module may keep more than it tells
-        return writer.begin(SOLO)
+                writer.lane.evaluate("val")  # as before row 0: a module may keep state that is in no buffer
+        return writer.start(SOLO)
 
-    def _groups(self, writers: list[RunWriter]) -> list[list[RunWriter]]:
-        """Those that can be stacked, by what they must have in common. A lane whose first step raises fails here."""
+    def _group_stackable(self, writers: list[RunWriter]) -> list[list[RunWriter]]:
+        """Return the writers that can be stacked, grouped by what a stack's lanes must have in common.
+
+        The run of a lane whose first step raises fails here.
+        """
         places = differing_attributes([writer.lane for writer in writers])
-        able = [writer for writer in writers if run_guarded(writer, self.stop, partial(self._look, writer, places))]
-        owners = {writer.lane: writer for writer in able if writer not in self.alone}
-        known = {lane: (writer.path, lane.step, self.rehearsals[lane].draws) for lane, writer in owners.items()}
-        return [[owners[lane] for lane in lanes] for lanes in group_stackable(list(owners), self.read, known)]
+        able = [w for w in writers if run_or_fail(w, self.stop, partial(self._check_stackable, w, places))]
+        owners = {writer.lane: writer for writer in able if writer not in self.solo}
+        keys = {lane: (writer.path, lane.step, self.parity_checks[lane].draws) for lane, writer in owners.items()}
+        groups = group_stackable(list(owners), self.attributes_read, keys)
+        return [[owners[lane] for lane in lanes] for lanes in groups]
 
-    def _look(self, writer: RunWriter, places: set[AttributeKey]) -> bool:
-        """Have a lane's plain module rehearse its next step, and note what stands against a stack."""
+    def _check_stackable(self, writer: RunWriter, places: set[AttributeKey]) -> bool:
+        """Run the lane's next step with its own module, and make the lane solo if a stack cannot reproduce it."""
         lane = writer.lane
         if not isinstance(lane.update, PureUpdate):
-            self._set_aside([writer], f"trainer '{lane.job.trainer.name}' has no `init` and `update`")
+            self._make_solo([writer], f"trainer '{lane.job.trainer.name}' has no `init` and `update`")
             return True
         before = attributes_of(lane.module)
         try:
-            with watch_attribute_reads(lane.module, places, self.read):
-                self.rehearsals[lane] = ParityCheck(lane)
-        except Exception:  # it may mind being watched
-            self.rehearsals[lane] = ParityCheck(lane)
-            self.read |= places
+            with watch_attribute_reads(lane.module, places, self.attributes_read):
+                self.parity_checks[lane] = ParityCheck(lane)
+        except Exception:  # the module may not work while its attributes are watched: assume that it reads them all
+            self.parity_checks[lane] = ParityCheck(lane)
+            self.attributes_read |= places
         after = attributes_of(lane.module)
         changed = [place[1] for place, value in after.items() if before.get(place) != value]
         if changed:
-            self._set_aside([writer], f"its forward pass changes '{changed[0]}', which is no buffer")
+            self._make_solo([writer], f"its forward pass changes '{changed[0]}', which is not a buffer")
         elif any(p._backward_hooks for p in lane.weights.params):
-            self._set_aside([writer], "there are hooks on its weights")
-        elif self.rehearsals[lane].trainer_draws:
-            self._set_aside([writer], f"trainer '{lane.job.trainer.name}' draws random numbers")
+            self._make_solo([writer], "there are hooks on its weights")
+        elif self.parity_checks[lane].trainer_draws:
+            self._make_solo([writer], f"trainer '{lane.job.trainer.name}' draws random numbers")
         return True
 
     def _stack(self, writers: list[RunWriter]) -> Iterator[FitGroup]:
+        """Yield these lanes as one stack; in halves if memory is short, without those that fail the parity check."""
         try:
-            stack = self._make(writers)
-            odd = lanes_that_differ(stack, [self.rehearsals[writer.lane] for writer in writers])
+            stack = self._build_stack(writers)
+            differing = lanes_that_differ(stack, [self.parity_checks[writer.lane] for writer in writers])
         except Exception as error:
             if is_out_of_memory(error) and len(writers) > 1:
                 for half in (writers[::2], writers[1::2]):
                     yield from self._stack(half)
             else:
-                self._set_aside(writers, shorten(f"{type(error).__name__}: {error}"))
+                self._make_solo(writers, shorten(f"{type(error).__name__}: {error}"))
             return
-        for place, what in odd.items():
-            self._set_aside([writers[place]], f"at the first step the stack gives another {what} than the plain module")
-        if odd:
-            del stack
-            rest = [writer for place, writer in enumerate(writers) if place not in odd]
-            if rest:
-                yield from self._stack(rest)
+        if differing:
+            del stack  # before the next one takes its memory
+            yield from self._stack_without(writers, differing)
             return
-        begun = [writer for writer in writers if run_guarded(writer, self.stop, partial(_begin, writer, stack))]
+        started = [
+            writer for writer in writers if run_or_fail(writer, self.stop, partial(_start_stacked, writer, stack))
+        ]
         for writer in writers:
-            if writer not in begun:
+            if writer not in started:
                 stack.release(writer.lane)
-        if begun:
-            yield FitGroup(stack, begun)
+        if started:
+            yield FitGroup(stack, started)
 
-    def _make(self, writers: list[RunWriter]) -> Stack:
+    def _stack_without(self, writers: list[RunWriter], differing: dict[int, str]) -> Iterator[FitGroup]:
+        for number, quantity in differing.items():
+            reason = f"at the first step the stack computes another {quantity} than the plain module"
+            self._make_solo([writers[number]], reason)
+        rest = [writer for number, writer in enumerate(writers) if number not in differing]
+        if rest:
+            yield from self._stack(rest)
+
+    def _build_stack(self, writers: list[RunWriter]) -> Stack:
         lanes = [writer.lane for writer in writers]
-        return Stack(lanes, lambda: self.stop.requested, draws=self.rehearsals[lanes[0]].draws)
+        return Stack(lanes, lambda: self.stop.requested, draws=self.parity_checks[lanes[0]].draws)
 
 
-def _begin(writer: RunWriter, stack: Stack) -> bool:
+def _start_stacked(writer: RunWriter, stack: Stack) -> bool:
     if stack.draws and writer.is_fresh:
-        writer.note("it draws random numbers in training: it equals the run trained alone in distribution only")
-    return writer.begin(COMPILED if stack.is_compiled else STACKED, len(stack.lanes))
+        writer.note("draws random numbers in training: a stacked run equals the solo run in distribution only")
+    return writer.start(COMPILED if stack.is_compiled else STACKED, len(stack.lanes))
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error says that memory was not enough; torch has no type of its own for that on the CPU."""
+    """Return True if memory was not sufficient; on the CPU torch raises a plain RuntimeError for that."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)

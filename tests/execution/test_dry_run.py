@@ -47,7 +47,7 @@ def test_each_job_is_listed_with_what_becomes_of_it(registry, cohorts) -> None:
     assert "invalid: seed: no" in text
     assert text.splitlines()[-1].startswith("about ")
     assert text.endswith(" with 2 workers.")
-    text = dry_run_report(cohorts(every, again=("failed",), rerun=True), [], registry, 1)
+    text = dry_run_report(cohorts(every, retry_statuses=("failed",), rerun=True), [], registry, 1)
     assert states(text)[:2] == ["new, beside the old run"] * 2
 
 
@@ -68,7 +68,7 @@ def test_the_longest_of_the_workers_decides(costs: list[float], size: int, secon
 
 def test_a_job_that_kills_its_process_is_told_and_costs_no_more(faulty, tmp_path: Path) -> None:
     command = ["dataset=moons", "model=faulty", "model.fault=0", "trainer.max_steps=20", f"runs='{tmp_path / 'runs'}'"]
-    for fault, why in ((1, "ValueError: a fault in the constructor"), (6, "its process ended by itself")):
+    for fault, why in ((1, "ValueError: a fault in the constructor"), (6, "its process exited during training")):
         jobs = compose_jobs([*command, f"model.fault={fault}"], faulty, multirun=True)
         text = dry_run_report(plan_cohorts(jobs, faulty), [], faulty, 2)
         assert f"fails: {why}" in text

@@ -120,14 +120,14 @@ def test_cohorts_keep_the_order_of_their_first_jobs_and_have_a_largest_size(
     registry, tmp_path: Path, monkeypatch
 ) -> None:
     assert grouped(registry, tmp_path, "seed=0,1,2", "model.hidden_size=4,8") == [[0, 2, 4], [1, 3, 5]]
-    monkeypatch.setattr("nnexp.execution.cohorts.MOST_LANES", 2)
+    monkeypatch.setattr("nnexp.execution.cohorts.MAX_LANES", 2)
     assert grouped(registry, tmp_path, "seed=0,1,2", "model.hidden_size=4,8") == [[0, 4], [1, 5], [2], [3]]
 
 
 def test_a_cut_cohort_is_cut_evenly_and_a_lane_that_is_left_over_is_one_of_a_cohort(
     registry, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("nnexp.execution.cohorts.MOST_LANES", 4)
+    monkeypatch.setattr("nnexp.execution.cohorts.MAX_LANES", 4)
     jobs = compose_jobs([f"runs='{tmp_path}'", "seed=range(9)"], registry, multirun=True)
     cohorts = plan_cohorts(jobs, registry)
     assert [len(cohort) for cohort in cohorts] == [3, 3, 3]

@@ -1,4 +1,4 @@
-"""Plans run one cohort after another: what is done is left alone, what fails costs its own run."""
+"""Plans run one cohort after another: complete runs are skipped, a failed job does not stop the others."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from nnexp.config.sweep_options import SweepOptions
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.plan_runner import PlanRunner, run_plan
 from nnexp.execution.task import train_task
+from nnexp.execution.worker_executor import WorkerExecutor
 from nnexp.rundir.planned_run import in_command_order
 from nnexp.rundir.run import Run
 
@@ -65,7 +66,8 @@ def test_workers_share_the_memory_that_is_free(
     runner = PlanRunner(
         cohorts, in_command_order(cohorts), registry, StopRequest(), SweepOptions(workers=workers), quiet=True
     )
-    assert runner.pool.share == pytest.approx(share)
+    assert isinstance(runner.executor, WorkerExecutor)
+    assert runner.executor.share == pytest.approx(share)
 
 
 def test_after_a_signal_nothing_new_is_begun(sweep, tmp_path: Path) -> None:
@@ -93,7 +95,7 @@ def test_a_run_finished_by_another_process_meanwhile_is_not_trained_again(sweep,
             sweep("seed=5")
         return train_task(task, *rest, **more)
 
-    monkeypatch.setattr("nnexp.execution.in_process.train_task", late)
+    monkeypatch.setattr("nnexp.execution.in_process_executor.train_task", late)
     (run,) = sweep("seed=5")
     assert len(seen) == 2
     assert run.read()["resumed_from"] == []

@@ -25,7 +25,7 @@ WHY = {
     3: ("failed", "SystemExit: 0"),
     4: ("failed", "its process was killed by signal 9 (SIGKILL"),
     5: ("diverged", "step 1: the loss is not finite"),
-    6: ("failed", "its process ended by itself, with exit code 0"),
+    6: ("failed", "its process exited during training, with exit code 0"),
 }
 
 
@@ -35,7 +35,7 @@ def sweep(faulty, tmp_path: Path):
         command = ["dataset=moons", "model=faulty", f"model.fault={faults}", "trainer.max_steps=20"]
         jobs = compose_jobs([*command, *overrides, f"runs='{tmp_path / 'runs'}'"], faulty, multirun=True)
         asked = SweepOptions(**{"workers": 2} | more)
-        cohorts = plan_cohorts(jobs, faulty, again=asked.retry_statuses, rerun=asked.rerun)
+        cohorts = plan_cohorts(jobs, faulty, retry_statuses=asked.retry_statuses, rerun=asked.rerun)
         return run_plan(cohorts, faulty, stop or StopRequest(), asked)
 
     return run
@@ -97,14 +97,14 @@ def test_what_failed_is_tried_again_where_that_is_asked_and_only_that(sweep) -> 
 def test_a_run_that_fails_is_tried_as_often_as_is_asked(sweep, capsys) -> None:
     (_, failed) = sweep(faults="0,4", retries=2)
     assert failed.status == "failed"
-    assert capsys.readouterr().err.count("It is tried again") == 2
+    assert capsys.readouterr().err.count("Retrying") == 2
 
 
 def test_a_lane_that_is_tried_again_waits_until_its_stack_lets_go_of_it(sweep, capsys) -> None:
     good, bad = sweep("trainer.max_steps=4000", faults="0,2", retries=1)
     assert (good.status, bad.status) == ("finished", "failed")
     told = [line for line in capsys.readouterr().err.splitlines() if f"job 2 {bad.job.label}: failed" in line]
-    assert ["It is tried again" in line for line in told] == [True, False]
+    assert ["Retrying" in line for line in told] == [True, False]
 
 
 def test_a_sweep_ends_with_the_failures_that_are_allowed(sweep, capsys) -> None:
@@ -112,7 +112,7 @@ def test_a_sweep_ends_with_the_failures_that_are_allowed(sweep, capsys) -> None:
     planned = sweep("stack=false", faults="1,0,2", workers=1, on_error="stop", stop=stop)
     assert [item.status for item in planned] == ["failed"]
     assert (stop.requested, stop.signal) == (True, None)
-    assert "the sweep ends here, with 1 that failed or diverged" in capsys.readouterr().err
+    assert "stopping the sweep: 1 of its runs failed or diverged" in capsys.readouterr().err
     assert [item.status for item in sweep("stack=false", faults="1,0,2,3", workers=1, max_failures=1)] == [
         "failed",
         "finished",

@@ -1,4 +1,4 @@
-"""The order of tasks, large cohorts in parts, halves, retries, and runs that other processes have."""
+"""The order of tasks, large cohorts in parts, and runs that other processes hold."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def cohorts(registry, tmp_path: Path):
     return make
 
 
-def schedule(cohorts, size: int, retries: int = 0) -> TaskQueue:
-    return TaskQueue(cohorts, size, retries, CostModel({}))
+def queue_of(cohorts, size: int) -> TaskQueue:
+    return TaskQueue(cohorts, size, CostModel({}))
 
 
-def order(planned: TaskQueue) -> list[list[int]]:
-    return [[item.number for item in task.cohort] for task in iter(planned.next, None)]
+def order(queue: TaskQueue) -> list[list[int]]:
+    return [[item.number for item in task.cohort] for task in iter(queue.next, None)]
 
 
 def test_one_worker_keeps_the_order_and_several_begin_with_the_longest(cohorts) -> None:
     made = cohorts("trainer.max_steps=10,1000,100")
-    assert order(schedule(made, 1)) == [[0], [1], [2]]
-    assert order(schedule(made, 2)) == [[1], [2], [0]]
+    assert order(queue_of(made, 1)) == [[0], [1], [2]]
+    assert order(queue_of(made, 2)) == [[1], [2], [0]]
 
 
 def test_what_is_known_of_runs_that_ended_counts_more_than_a_guess(cohorts) -> None:
@@ -44,7 +44,7 @@ def test_what_is_known_of_runs_that_ended_counts_more_than_a_guess(cohorts) -> N
     costs = CostModel({})
     costs.learn(mlp, {"steps": 10, "seconds": 5.0, "lanes": 1})
     costs.learn(lstm, {"steps": 1000, "seconds": 5.0, "lanes": 1})
-    assert order(TaskQueue(made, 2, 0, costs)) == [[0], [1]]
+    assert order(TaskQueue(made, 2, costs)) == [[0], [1]]
     assert costs.of(Task(made[1])) == pytest.approx(5.0 * 4)  # 4,000 steps
     costs.learn(lstm, {"steps": 1000, "seconds": 5.0, "lanes": 16})
     assert costs.of(Task(made[1])) == pytest.approx(5.0 * 4 / 16**0.75)
@@ -66,44 +66,28 @@ def test_jobs_of_one_kind_differ_in_real_numbers_and_seeds_only(make_job) -> Non
 
 def test_large_cohorts_are_split_while_workers_have_nothing(cohorts) -> None:
     made = cohorts("seed=range(40)")
-    assert [len(lanes) for lanes in order(schedule(made, 1))] == [40]
-    halves = order(schedule(made, 2))
+    assert [len(lanes) for lanes in order(queue_of(made, 1))] == [40]
+    halves = order(queue_of(made, 2))
     assert halves == [list(range(0, 40, 2)), list(range(1, 40, 2))]
-    assert [len(lanes) for lanes in order(schedule(made, 16))] == [10] * 4
-    assert order(schedule(cohorts("seed=range(15)"), 4)) == [list(range(15))]
-    assert all(item.in_cohort for task in schedule(made, 4).waiting for item in task.cohort)
+    assert [len(lanes) for lanes in order(queue_of(made, 16))] == [10] * 4
+    assert order(queue_of(cohorts("seed=range(15)"), 4)) == [list(range(15))]
+    assert all(item.in_cohort for task in queue_of(made, 4).waiting for item in task.cohort)
 
 
-def test_the_halves_of_a_task_come_next(cohorts) -> None:
-    planned = schedule(cohorts("seed=range(5)", "model.hidden_size=4,8"), 1)
-    first = planned.next()
-    assert first is not None
-    planned.halve(first.cohort[1:])
-    assert order(planned) == [[2, 4], [6, 8], [1, 3, 5, 7, 9]]
-
-
-def test_a_run_is_tried_again_as_often_as_is_allowed(cohorts) -> None:
-    planned = schedule(cohorts("seed=0,1", "stack=false"), 1, retries=2)
-    task = planned.next()
-    assert task is not None
-    assert [planned.retry(task.cohort[0]) for _ in range(3)] == [True, True, False]
-    assert order(planned) == [[1], [0], [0]]
-
-
-def test_runs_that_another_process_has_are_looked_at_until_they_end_or_are_let_go(cohorts) -> None:
+def test_runs_that_another_process_holds_are_polled_until_they_end_or_are_unlocked(cohorts) -> None:
     (cohort,) = made = cohorts("seed=0,1,2,3")
-    planned = schedule(made, 1)
+    queue = queue_of(made, 1)
     create_missing_runs(cohort)
-    order(planned)
+    order(queue)
     for item in cohort:
         item.run.lock()
-    planned.wait_for(Task(cohort))
-    assert planned.look() == []
-    assert [task.cohort for task in planned.busy] == [cohort]
+    queue.add_locked(Task(cohort))
+    assert queue.poll_locked() == []
+    assert [task.cohort for task in queue.locked] == [cohort]
     cohort[0].run.write(status="finished")
     for item in cohort[:3]:
         item.run.unlock()
-    assert planned.look() == cohort[:1]
-    assert order(planned) == [[1, 2]]
-    assert [task.cohort for task in planned.busy] == [cohort[3:]]
+    assert queue.poll_locked() == cohort[:1]
+    assert order(queue) == [[1, 2]]
+    assert [task.cohort for task in queue.locked] == [cohort[3:]]
     cohort[3].run.unlock()

@@ -114,7 +114,7 @@ def test_where_no_number_is_given_checkpoints_come_by_time_and_no_oftener_than_t
     fit_with, monkeypatch: pytest.MonkeyPatch, seconds: float, times: float, steps: list[int]
 ) -> None:
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", seconds)
-    monkeypatch.setattr(training, "CHECKPOINT_TIMES", times)
+    monkeypatch.setattr(training, "CHECKPOINT_COST_FACTOR", times)
     saved = []
     monkeypatch.setattr(RunWriter, "checkpoint", lambda writer: saved.append(writer.lane.step))
     run = fit_with(*SHORT[:2], "trainer.max_steps=160", chunk=50)

@@ -53,8 +53,8 @@ def test_of_hundreds_of_runs_only_the_locks_are_open(writers) -> None:
     before = len(os.listdir("/proc/self/fd"))
     made = writers(300)
     for writer in made:
-        writer.rows(Rows(1, [], [], {0: {"val/loss": 0.5}}))
-        writer.rows(rows(1))
+        writer.add_rows(Rows(1, [], [], {0: {"val/loss": 0.5}}))
+        writer.add_rows(rows(1))
         writer.flush()
         writer.checkpoint()
     assert len(os.listdir("/proc/self/fd")) - before == len(made)
@@ -70,23 +70,23 @@ def test_of_hundreds_of_runs_only_the_locks_are_open(writers) -> None:
 def test_rows_wait_until_they_are_many_and_a_checkpoint_names_what_is_on_disk(writers) -> None:
     (writer,) = writers(1)
     path = writer.metrics.path
-    writer.rows(rows(1, 10))
+    writer.add_rows(rows(1, 10))
     assert path.stat().st_size == 0
     writer.checkpoint()
     kept, content = load_checkpoint(writer.run.path / LAST), path.read_bytes()
     assert kept["metrics_bytes"] == len(content) > 0
     assert kept["metrics_sha256"] == hashlib.sha256(content).hexdigest()
-    writer.rows(rows(11, BUFFER_BYTES // 10))
+    writer.add_rows(rows(11, BUFFER_BYTES // 10))
     assert path.stat().st_size > BUFFER_BYTES
     assert len(read_rows(path)) == 10 + BUFFER_BYTES // 10
 
 
 def test_a_run_stopped_before_its_first_update_goes_on_with_the_points_it_had(writers) -> None:
     (writer,) = writers(1)
-    writer.rows(Rows(1, [], [], {0: {"val/loss": 0.5}}))
+    writer.add_rows(Rows(1, [], [], {0: {"val/loss": 0.5}}))
     writer.interrupt()
     resumed = RunWriter(writer.run, writer.lane, writer.fingerprint, unprobed(writer.lane))
-    resumed.rows(Rows(1, [0.25], [1.0], {1: {"lr": 0.1}}))
+    resumed.add_rows(Rows(1, [0.25], [1.0], {1: {"lr": 0.1}}))
     resumed.flush()
     accumulator = EventAccumulator(str(writer.run.path))
     accumulator.Reload()
@@ -98,12 +98,12 @@ def test_a_run_stopped_before_its_first_update_goes_on_with_the_points_it_had(wr
 def test_rows_that_could_not_be_written_are_written_when_they_can(writers) -> None:
     (writer,) = writers(1)
     path = writer.metrics.path
-    writer.rows(rows(1, 5))
+    writer.add_rows(rows(1, 5))
     path.rename(path.with_suffix(".away"))
     with pytest.raises(FileNotFoundError):
         writer.flush()
     path.with_suffix(".away").rename(path)
-    writer.rows(rows(6))
+    writer.add_rows(rows(6))
     writer.flush()
     assert [step for step, _ in read_rows(path)] == [1, 2, 3, 4, 5, 6]
 

@@ -17,7 +17,7 @@ from nnexp.execution.plan_runner import run_plan
 from nnexp.fit.cohort_fit import CohortFit
 from nnexp.fit.lightning_module import CohortModule
 from nnexp.fit.progress import ProgressBar
-from nnexp.fit.stack_or_solo import StackOrSolo
+from nnexp.fit.stack_or_solo import PathSelector
 from nnexp.rundir.metrics_csv import read_rows
 from nnexp.rundir.run import Run
 from nnexp.stacking.stack import Stack
@@ -147,7 +147,7 @@ def test_values_that_forward_reads_make_stacks_of_their_own(sweep) -> None:
 def test_a_lane_whose_value_no_other_has_is_trained_alone_and_says_why(sweep) -> None:
     runs = sweep(READS, "model.value=0,0.5")
     assert paths(runs) == ["solo"] * 2
-    assert "reads 'value', which no other lane has" in runs[0].read()["notes"][0]
+    assert "reads 'value', which no other lane shares" in runs[0].read()["notes"][0]
     assert files(runs[1]) == files(sweep(READS, "model.value=0.5", runs="alone")[0])
 
 
@@ -192,7 +192,7 @@ HIDES = """
     [
         (DRAWS, "in a stack: RuntimeError: vmap: called random operation"),
         (BRANCHES, "in a stack: RuntimeError: vmap: It looks like you're attempting"),
-        (HIDES, "the stack gives another loss than the plain module"),
+        (HIDES, "the stack computes another loss than the plain module"),
     ],
 )
 def test_what_cannot_be_stacked_is_trained_one_by_one_as_if_alone(sweep, methods: str, reason: str) -> None:
@@ -421,7 +421,7 @@ class Explodes(CohortModule):
 def test_an_error_that_no_lane_owns_halves_the_cohort_until_its_cause_is_alone(
     registry, tmp_path: Path, error: BaseException
 ) -> None:
-    def trained(runs: str, training: type[CohortModule]) -> list[Run]:
+    def trained(runs: str, module_class: type[CohortModule]) -> list[Run]:
         command = ["dataset=moons", "model=mlp", "trainer.max_steps=60", "checkpoint_every=20", "seed=range(6)"]
         (cohort,) = plan_cohorts(
             compose_jobs([*command, f"runs='{tmp_path / runs}'"], registry, multirun=True), registry
@@ -429,7 +429,8 @@ def test_an_error_that_no_lane_owns_halves_the_cohort_until_its_cause_is_alone(
         for planned in cohort:
             planned.run.lock()
         progress = ProgressBar("", 0, quiet=True)
-        CohortFit(registry=registry, stop=StopRequest(), progress=progress, training=training, chunk=10).train(cohort)
+        fit = CohortFit(registry=registry, stop=StopRequest(), progress=progress, module_class=module_class, chunk=10)
+        fit.train(cohort)
         for planned in cohort:
             planned.run.unlock()
         return [planned.run for planned in cohort]
@@ -500,4 +501,4 @@ def test_rows_of_lanes_are_those_of_their_own_values(sweep) -> None:
 
 
 def test_nothing_is_stacked_of_nothing() -> None:
-    assert list(StackOrSolo([], True, lambda lane: lane, StopRequest(), None).parts()) == []  # type: ignore[arg-type]
+    assert list(PathSelector([], True, lambda lane: lane, StopRequest(), None).groups()) == []  # type: ignore[arg-type]

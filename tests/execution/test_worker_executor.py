@@ -1,4 +1,4 @@
-"""Workers: whatever becomes of a process is known, costs its own task, and leaves nothing behind."""
+"""Worker processes: the end of each is noticed, fails its own task only, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import pytest
 from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.task import Task
-from nnexp.execution.worker_pool import WorkerExecutor, describe_exit, process_exists
+from nnexp.execution.worker_executor import WorkerExecutor
+from nnexp.execution.worker_process import describe_exit, process_exists
 from nnexp.rundir.planned_run import create_missing_runs
 
 
@@ -39,28 +40,28 @@ def tasks(faulty, tmp_path: Path):
 
 @pytest.fixture
 def pool(faulty) -> Iterator[tuple[WorkerExecutor, list[tuple[Task, str, Any]]]]:
-    heard: list[tuple[Task, str, Any]] = []
-    made = WorkerExecutor(2, lambda *said: heard.append(said), faulty, [])
-    yield made, heard
+    events: list[tuple[Task, str, Any]] = []
+    made = WorkerExecutor(2, lambda *event: events.append(event), faulty, [])
+    yield made, events
     made.close()
 
 
-def start_training(pool: WorkerExecutor, heard: list[tuple[Task, str, Any]], task: Task) -> None:
+def start_training(pool: WorkerExecutor, events: list[tuple[Task, str, Any]], task: Task) -> None:
     """Start a task, and wait until it has made some steps."""
     pool.start(task)
-    while not any(kind == "step" for _, kind, _ in heard):
-        pool.listen(0.1)
+    while not any(kind == "step" for _, kind, _ in events):
+        pool.poll(0.1)
 
 
 def wait_for_all(pool: WorkerExecutor) -> None:
     deadline = time.monotonic() + 60
     while pool.num_busy and time.monotonic() < deadline:
-        pool.listen(0.1)
+        pool.poll(0.1)
     assert not pool.num_busy
 
 
-def test_each_task_has_a_process_and_says_how_it_ended(pool, tasks) -> None:
-    workers, heard = pool
+def test_each_task_has_a_process_and_reports_the_end_of_its_run(pool, tasks) -> None:
+    workers, events = pool
     one, two = tasks(0, 1)
     workers.start(one)
     workers.start(two)
@@ -68,22 +69,22 @@ def test_each_task_has_a_process_and_says_how_it_ended(pool, tasks) -> None:
     wait_for_all(workers)
     assert {one.cohort[0].run.read()["pid"]} < pids
     assert [task.cohort[0].status for task in (one, two)] == ["finished", "failed"]
-    assert sorted(content for _, kind, content in heard if kind == "ended") == [0, 1]
+    assert sorted(content for _, kind, content in events if kind == "run_ended") == [0, 1]
 
 
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (4, "its process was killed by signal 9 (SIGKILL, as where memory has run out)"),
-        (6, "its process ended by itself, with exit code 0"),
+        (4, "its process was killed by signal 9 (SIGKILL, possibly out of memory)"),
+        (6, "its process exited during training, with exit code 0"),
     ],
 )
-def test_a_process_that_does_not_come_back_is_told_from_one_that_does(pool, tasks, fault: int, message: str) -> None:
-    workers, heard = pool
+def test_a_process_that_dies_is_an_error_of_its_task(pool, tasks, fault: int, message: str) -> None:
+    workers, events = pool
     (task,) = tasks(fault)
     workers.start(task)
     wait_for_all(workers)
-    assert heard[-1] == (task, "over", {"error": {"type": "Died", "message": message}})
+    assert events[-1] == (task, "finished", {"error": {"type": "Died", "message": message}})
     assert not task.cohort[0].run.is_locked
 
 
@@ -94,12 +95,12 @@ def test_a_worker_takes_no_more_than_its_share_of_the_memory(
     command = ["dataset=moons", "model=mlp", "trainer.max_steps=5", "seed=0,1", f"runs='{tmp_path / 'runs'}'"]
     (cohort,) = plan_cohorts(compose_jobs(command, registry, multirun=True), registry)
     create_missing_runs(cohort)
-    said: list[object] = []
-    workers = WorkerExecutor(1, lambda _task, kind, content: said.append((kind, content)), registry, [], share=share)
+    events: list[object] = []
+    workers = WorkerExecutor(1, lambda _task, kind, content: events.append((kind, content)), registry, [], share=share)
     workers.start(Task(cohort))
     wait_for_all(workers)
     workers.close()
-    assert (("say", "memory for 2 lanes is not there: they train in 2 parts") in said) is is_cut
+    assert (("message", "2 lanes do not fit into memory: they are trained in 2 parts") in events) is is_cut
     assert [planned.status for planned in cohort] == ["finished"] * 2
 
 
@@ -114,11 +115,11 @@ def test_a_thread_that_a_plugin_leaves_behind_keeps_no_process_alive(pool, tasks
 
 
 def test_what_a_plugin_prints_stands_in_the_log_of_its_run(pool, tasks) -> None:
-    workers, heard = pool
+    workers, events = pool
     (task,) = tasks(7)
     workers.start(task)
     wait_for_all(workers)
-    assert not [content for _, kind, content in heard if kind == "say"]
+    assert not [content for _, kind, content in events if kind == "message"]
     assert set((task.cohort[0].run.path / "log.txt").read_text().splitlines()) == {"it prints"}
 
 
@@ -133,11 +134,11 @@ def test_each_worker_has_a_gpu_of_its_own_while_there_are_enough(faulty, tasks) 
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
 
 
-def test_workers_that_are_asked_keep_what_there_is(pool, tasks) -> None:
-    workers, heard = pool
+def test_workers_that_are_asked_to_stop_save_a_checkpoint(pool, tasks) -> None:
+    workers, events = pool
     (task,) = tasks(0, steps=10_000_000)
-    start_training(workers, heard, task)
-    workers.ask()
+    start_training(workers, events, task)
+    workers.request_stop()
     wait_for_all(workers)
     assert task.cohort[0].status == "interrupted"
     assert (task.cohort[0].run.path / "last.ckpt").exists()
@@ -148,7 +149,7 @@ def test_a_worker_that_is_deaf_goes_when_the_command_goes(tmp_path: Path, faulty
     """C code that lets no thread run: a regular expression that takes for ever."""
     code = """
 import time
-from nnexp.execution.worker_pool import WorkerExecutor
+from nnexp.execution.worker_executor import WorkerExecutor
 from nnexp.execution.task import Task
 
 pool = WorkerExecutor(1, print, None, [])
@@ -159,7 +160,7 @@ time.sleep(100)
 """
     (tmp_path / "deaf.py").write_text(
         "import re\nfrom nnexp.execution.worker import Task\n"
-        "Task.of_plain = staticmethod(lambda plain: re.match('(a+)+$', 'a' * 60 + 'b'))\n"
+        "Task.from_dict = staticmethod(lambda content: re.match('(a+)+$', 'a' * 60 + 'b'))\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
@@ -181,7 +182,7 @@ time.sleep(100)
 def test_a_long_temporary_folder_leaves_room_for_the_name_of_a_socket(tmp_path: Path) -> None:
     folder = tmp_path / ("t" * 120)
     folder.mkdir()
-    code = "from nnexp.execution.worker_pool import start_forkserver; start_forkserver(); print('there')"
+    code = "from nnexp.execution.forkserver import start_forkserver; start_forkserver(); print('there')"
     environment = {**os.environ, "TMPDIR": str(folder)}
     words = [sys.executable, "-c", code]
     assert subprocess.run(words, capture_output=True, text=True, env=environment).stdout == "there\n"
@@ -189,7 +190,8 @@ def test_a_long_temporary_folder_leaves_room_for_the_name_of_a_socket(tmp_path: 
 
 def test_a_file_of_the_working_folder_is_taken_for_no_module_of_python(tmp_path: Path) -> None:
     (tmp_path / "random.py").write_text("raise SystemExit('not this one')")
-    code = "import sys; sys.path.remove('')\nfrom nnexp.execution.worker_pool import WorkerExecutor, start_forkserver\n"
+    code = "import sys; sys.path.remove('')\nfrom nnexp.execution.forkserver import start_forkserver\n"
+    code += "from nnexp.execution.worker_executor import WorkerExecutor\n"
     code += "WorkerExecutor(1, print, None, []); start_forkserver()\n"
     code += "import multiprocessing; context = multiprocessing.get_context('forkserver')\n"
     code += "process = context.Process(target=print, args=('there',)); process.start(); process.join()"
@@ -198,20 +200,20 @@ def test_a_file_of_the_working_folder_is_taken_for_no_module_of_python(tmp_path:
 
 
 def test_a_worker_outlives_the_process_that_it_was_forked_from(pool, tasks) -> None:
-    workers, heard = pool
+    workers, events = pool
     one, two = tasks(0, 9, steps=3000)
     workers.start(one)
     os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)  # type: ignore[attr-defined]
     workers.start(two)
     wait_for_all(workers)
     assert [task.cohort[0].status for task in (one, two)] == ["finished", "finished"]
-    assert not [content for _, kind, content in heard if kind == "over" and "error" in content]
+    assert not [content for _, kind, content in events if kind == "finished" and "error" in content]
 
 
 def test_closing_ends_all_processes_at_once(pool, tasks) -> None:
-    workers, heard = pool
+    workers, events = pool
     (task,) = tasks(0, steps=10_000_000)
-    start_training(workers, heard, task)
+    start_training(workers, events, task)
     pid = workers.workers[0].process.pid
     workers.close()
     with pytest.raises(ProcessLookupError):
@@ -258,5 +260,5 @@ print("closed", flush=True)
         (-250, "signal 250 (a signal)"),
     ],
 )
-def test_a_fate_is_told_in_words(code: int | None, text: str) -> None:
+def test_the_exit_of_a_process_is_described(code: int | None, text: str) -> None:
     assert text in describe_exit(code)["message"]
