@@ -12,7 +12,7 @@ from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.config.sweep_options import SweepOptions
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.plan_runner import PlanRunner, run_plan
-from nnexp.execution.task import train_task
+from nnexp.execution.task import Task, train_task
 from nnexp.execution.worker_executor import WorkerExecutor
 from nnexp.rundir.planned_run import in_command_order
 from nnexp.rundir.run import Run
@@ -53,6 +53,16 @@ def test_a_failing_job_does_not_stop_the_others(sweep, capsys: pytest.CaptureFix
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "failed at" in line]
     assert "job 2 batch_size=9999" in line
     assert "9999 is more than the 400 training rows" in line
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_what_a_task_says_is_told_with_the_name_of_its_job(registry, tmp_path: Path, capsys, quiet: bool) -> None:
+    jobs = compose_jobs([*SHORT, "seed=0,1", "stack=false", f"runs='{tmp_path / 'runs'}'"], registry, multirun=True)
+    cohorts = plan_cohorts(jobs, registry)
+    runner = PlanRunner(cohorts, in_order(cohorts), registry, StopRequest(), SweepOptions(workers=0), quiet)
+    runner.outcomes.heard(Task(cohorts[1]), "say", "memory is short")
+    told = "" if quiet else f"nnexp: job 2 {jobs[1].label}: memory is short\n"
+    assert capsys.readouterr().err == told
 
 
 @pytest.mark.parametrize(("workers", "settings", "share"), [(4, 2, 1 / 2), (2, 4, 1 / 2), (3, 3, 1 / 3), (4, 1, 1)])

@@ -56,6 +56,18 @@ def test_a_terminal_gets_one_line_that_is_redrawn_below_what_is_told(tasks, monk
     assert sys.stderr is stream
 
 
+def test_the_last_line_is_told_at_the_end_where_one_was_told_and_it_is_another(tasks, capsys) -> None:
+    tally = SweepProgress(4, tasks, CostModel({}), quiet=False)
+    tally.close()
+    tally._next_line = 0.0
+    tally.show()
+    tally.close()
+    tally.count(tasks[0].cohort[0], {"status": "failed"})
+    tally.close()
+    lines = ["nnexp: 0/4 done, 0 failed, 4 left", "nnexp: 0/4 done, 1 failed, 3 left"]
+    assert capsys.readouterr().err.splitlines() == lines
+
+
 def test_the_best_of_losses_is_the_lowest(tasks) -> None:
     tally = SweepProgress(4, tasks, CostModel({}), quiet=True)
     for task, loss in zip(tasks, (0.5, 0.2, 0.3, None), strict=True):

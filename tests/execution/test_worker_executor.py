@@ -88,6 +88,20 @@ def test_a_process_that_dies_is_an_error_of_its_task(pool, tasks, fault: int, me
     assert not task.cohort[0].run.is_locked
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not list a process's open files")
+def test_where_no_process_can_be_made_nothing_stays_open(pool, tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_arguments: object) -> None:
+        raise OSError("no processes left")
+
+    workers, _ = pool
+    (task,) = tasks(0)
+    monkeypatch.setattr(workers, "_process", fail)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="no processes left") as raised:
+        workers.start(task)
+    assert (workers.num_busy, len(os.listdir("/proc/self/fd"))) == (0, before), raised
+
+
 @pytest.mark.parametrize(("share", "is_cut"), [(1.0, False), (1e-12, True)])
 def test_a_worker_takes_no_more_than_its_share_of_the_memory(
     registry, tmp_path: Path, share: float, is_cut: bool

@@ -147,6 +147,20 @@ def test_facts_that_are_not_sound_are_refused_by_name(run, facts: dict[str, obje
         run.read()
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"lanes": 1, "steps": 0, "parameters": 0, "error": None},
+        {"lanes": 2, "metrics": {"val/loss": 0.5, "val/accuracy": 1, "test/loss": None}, "probes": {}},
+        {"seconds": 0, "error": {"message": ""}, "notes": ["one", ""], "probing": {"filters": 0.5}},
+    ],
+    ids=str,
+)
+def test_facts_at_their_limits_are_sound(run, facts: dict[str, object]) -> None:
+    run.write(**facts)
+    assert run.read().items() >= facts.items()
+
+
 def test_a_pipe_in_the_place_of_run_json_is_not_waited_for(run) -> None:
     (run.path / "run.json").unlink()
     os.mkfifo(run.path / "run.json")

@@ -15,6 +15,7 @@ from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.data.dataset_cache import DatasetCache
 from nnexp.nn.kernels.op import without_compiled_kernels
 from nnexp.stacking.stack import Stack
+from nnexp.training.divergence import Diverged
 from nnexp.training.lane import Lane
 
 EVERY_KIND = ["moons", "pattern", "chartext", "edges"]  # one dataset of each: many stacks are made
@@ -211,6 +212,27 @@ def test_a_lanes_weights_load_into_the_plain_module(make_stack, make_lane) -> No
     fresh.restore(stack.lanes[1].state())
     assert fresh.step == 10
     assert fresh.evaluate("val") == stack.lanes[1].evaluate("val")
+
+
+def test_lanes_that_diverge_in_a_later_chunk_have_the_weights_from_before_that_update(make_lane) -> None:
+    """A decay of which each update makes the weights some hundred times larger, and of another sign."""
+    shared = ["dataset=moons", "model=mlp", "trainer=sgd", "trainer.lr=1", "trainer.max_steps=60"]
+    jobs = [[*shared, f"trainer.weight_decay={decay}"] for decay in (0, 1000, 0.01, 300)]
+    stack = Stack([make_lane(*job) for job in jobs], lambda: False)
+    stack.advance(4)
+    outcomes = stack.advance(50)
+    assert [isinstance(outcomes[lane], Diverged) for lane in stack.lanes] == [False, True, False, True]
+    for job, lane in zip(jobs, stack.lanes, strict=True):
+        alone, outcome = make_lane(*job), outcomes[lane]
+        alone.advance(4)
+        if isinstance(outcome, Diverged):
+            with pytest.raises(Diverged) as told:
+                alone.advance(50)
+            assert len(outcome.rows) == len(told.value.rows) < 46
+        else:
+            alone.advance(50)
+        assert lane.step == alone.step
+        torch.testing.assert_close(lane.state()["weights"], alone.state()["weights"], rtol=1e-3, atol=1e-3)
 
 
 def test_half_of_the_lanes_released_make_a_smaller_stack_and_change_nothing(make_stack) -> None:

@@ -146,6 +146,14 @@ def test_a_state_is_a_snapshot_to_which_the_same_lane_can_go_back(lane_of, case)
     assert _numbers(lane, _advance(lane, 30)) == expected
 
 
+def test_training_pauses_at_any_step_and_goes_on_the_same(make_lane):
+    stops = iter([False] * 7 + [True] + [False] * 100)
+    lane, whole = (make_lane("dataset=moons", "model=mlp", stopped=s) for s in (lambda: next(stops), lambda: False))
+    first = lane.advance(20)
+    assert (len(first), lane.step) == (7, 7)
+    assert [*first.losses, *lane.advance(20).losses] == whole.advance(20).losses
+
+
 @every_case
 def test_evaluation_moves_no_training_number_and_can_be_repeated(lane_of, case, undrawn):
     plain, watched = lane_of(*case), lane_of(*case)
@@ -154,6 +162,17 @@ def test_evaluation_moves_no_training_number_and_can_be_repeated(lane_of, case, 
     with undrawn():
         assert watched.evaluate("val") == watched.evaluate("val")
         watched.evaluate("test")
+    assert _numbers(watched, rows + _advance(watched, 20)) == expected
+
+
+@every_case
+def test_to_look_ahead_at_the_next_step_moves_no_training_number(lane_of, case):
+    plain, watched = lane_of(*case), lane_of(*case)
+    expected = _numbers(plain, _advance(plain, 10, 20))
+    rows = _advance(watched, 10)
+    for look in (watched.first_evaluation, watched.first_step, lambda: watched.first_step(training=False)):
+        look()
+        assert watched.module.training
     assert _numbers(watched, rows + _advance(watched, 20)) == expected
 
 
