@@ -59,8 +59,8 @@ def test_a_failing_job_does_not_stop_the_others(sweep, capsys: pytest.CaptureFix
 def test_what_a_task_says_is_told_with_the_name_of_its_job(registry, tmp_path: Path, capsys, quiet: bool) -> None:
     jobs = compose_jobs([*SHORT, "seed=0,1", "stack=false", f"runs='{tmp_path / 'runs'}'"], registry, multirun=True)
     cohorts = plan_cohorts(jobs, registry)
-    runner = PlanRunner(cohorts, in_order(cohorts), registry, StopRequest(), SweepOptions(workers=0), quiet)
-    runner.outcomes.heard(Task(cohorts[1]), "say", "memory is short")
+    runner = PlanRunner(cohorts, in_command_order(cohorts), registry, StopRequest(), SweepOptions(workers=0), quiet)
+    runner.outcomes.on_event(Task(cohorts[1]), "message", "memory is short")
     told = "" if quiet else f"nnexp: job 2 {jobs[1].label}: memory is short\n"
     assert capsys.readouterr().err == told
 
