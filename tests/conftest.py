@@ -14,11 +14,10 @@ import torch
 from torch import nn
 
 from nnexp import DataSpec
-from nnexp.base import rng_state
 from nnexp.base.signals import StopRequest
 from nnexp.config.job import Job
 from nnexp.config.sweep_jobs import compose_jobs
-from nnexp.data import seeding
+from nnexp.data import rng_state, seeding
 from nnexp.data.dataset_cache import DatasetCache
 from nnexp.data.seeding import seeded_generator
 from nnexp.execution.plan import plan_cohorts

@@ -44,7 +44,7 @@ def test_the_contracts_are_kept() -> None:
             "if TYPE_CHECKING: from nnexp.fit import CohortFit",
             "Rooms import only from rooms below them",
         ),
-        ("base/rng_state.py", "import nnexp.base.isolation", "No circles between modules"),
+        ("data/rng_state.py", "import nnexp.data.seeding", "No circles between modules"),
         ("training/lane.py", "import pytorch_lightning", "Only fit imports pytorch_lightning"),
         ("probing/view.py", "from matplotlib import pyplot", "Only plotting imports matplotlib"),
         ("execution/task.py", "def f(): import omegaconf", "Only config imports hydra"),

@@ -1,4 +1,4 @@
-"""Utilities shared by all packages: errors, console output, signals, atomic files, RNG states, memory, devices."""
+"""Utilities shared by all packages: errors, console output, signals, atomic files, memory, devices."""
 
 import lazy_loader
 

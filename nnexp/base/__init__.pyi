@@ -19,13 +19,9 @@ from .errors import did_you_mean as did_you_mean
 from .errors import short_repr as short_repr
 from .errors import shorten as shorten
 from .gc_freeze import frozen_import as frozen_import
-from .isolation import isolated as isolated
 from .machine import free_memory as free_memory
 from .machine import num_cores as num_cores
 from .malloc import keep_freed_memory as keep_freed_memory
-from .rng_state import get_rng_state as get_rng_state
-from .rng_state import rng_states_equal as rng_states_equal
-from .rng_state import set_rng_state as set_rng_state
 from .signals import SIGNALS as SIGNALS
 from .signals import StopRequest as StopRequest
 from .terminal import LiveDisplay as LiveDisplay

@@ -9,6 +9,9 @@ from .metrics import evaluate as evaluate
 from .metrics import measure as measure
 from .metrics import metric_names as metric_names
 from .metrics import sum_metrics as sum_metrics
+from .rng_state import get_rng_state as get_rng_state
+from .rng_state import rng_states_equal as rng_states_equal
+from .rng_state import set_rng_state as set_rng_state
 from .seeding import LaneGenerators as LaneGenerators
 from .seeding import derive_seed as derive_seed
 from .seeding import seed_all as seed_all

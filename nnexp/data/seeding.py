@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from nnexp.base import get_rng_state, set_rng_state
+from nnexp.data.rng_state import get_rng_state, set_rng_state
 
 
 def derive_seed(seed: int, stream: str) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from nnexp.base import isolated, torch_device
+from nnexp.base import torch_device
 from nnexp.config import Job
 from nnexp.registry import Registry
-from nnexp.training import Lane
+from nnexp.training import Lane, isolated
 
 SECONDS = 0.3
 

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 
 import torch
 
-from nnexp.base import StopRequest, isolated, keep_freed_memory, torch_device
+from nnexp.base import StopRequest, keep_freed_memory, torch_device
 from nnexp.config import Job
 from nnexp.data import DatasetCache
 from nnexp.fit.lightning_module import CohortModule, finish_lane, run_or_fail
@@ -24,7 +24,7 @@ from nnexp.registry import Registry, describe_error
 from nnexp.rundir import Cohort, PlannedRun, Rows, capture_output, log_output_to
 from nnexp.stacking import lanes_that_fit
 from nnexp.tensorboard import write_session_end
-from nnexp.training import Lane
+from nnexp.training import Lane, isolated
 
 
 @dataclass(kw_only=True)

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from nnexp.base import isolated
 from nnexp.config import Job, JobOptions, PluginConfig
 from nnexp.data import derive_seed, seed_all, seeded_generator
 from nnexp.plotting import render
@@ -24,7 +23,7 @@ from nnexp.probing.schedule import drawn_steps, is_due, next_due
 from nnexp.probing.view import View
 from nnexp.registry import Observation, Registry, to_plain
 from nnexp.rundir import ProbeResult
-from nnexp.training import Lane, precision_context
+from nnexp.training import Lane, isolated, precision_context
 
 Build = Callable[[Job], Lane]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from nnexp.base import get_rng_state, rng_states_equal, set_rng_state
+from nnexp.data import get_rng_state, rng_states_equal, set_rng_state
 from nnexp.stacking.stack import Stack
 from nnexp.training import Lane, PureUpdate
 

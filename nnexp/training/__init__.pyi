@@ -2,6 +2,7 @@ from .bit_exact import VECTOR_BYTES as VECTOR_BYTES
 from .bit_exact import row_multiple as row_multiple
 from .divergence import Diverged as Diverged
 from .flat_weights import FlatWeights as FlatWeights
+from .isolation import isolated as isolated
 from .lane import Lane as Lane
 from .optimizer_step import PureUpdate as PureUpdate
 from .optimizer_step import StackUpdate as StackUpdate

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nnexp.base import rng_states_equal
 from nnexp.config import Job
 from nnexp.data import (
     Batches,
@@ -23,6 +22,7 @@ from nnexp.data import (
     loss,
     measure,
     metric_names,
+    rng_states_equal,
     seeded,
 )
 from nnexp.registry import Registry

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from nnexp.base.rng_state import get_rng_state, set_rng_state
+from nnexp.data.rng_state import get_rng_state, set_rng_state
 from nnexp.data.seeding import LaneGenerators, derive_seed, seed_all, seeded, seeded_generator
 
 

@@ -13,11 +13,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from nnexp.base import isolated
 from nnexp.config import Job
 from nnexp.fit import pl
 from nnexp.registry import Registry
-from nnexp.training import Lane
+from nnexp.training import Lane, isolated
 
 CPU = torch.device("cpu")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from nnexp.base.rng_state import get_rng_state, set_rng_state
+from nnexp.data import get_rng_state, set_rng_state
 
 
 @contextmanager
