@@ -1,4 +1,4 @@
-"""Batches, splits and their checks, losses, metrics, seeds and generator states, and views that turn any kind of data into another."""
+"""Batches, splits and their checks, losses, metrics, seeds, and views that turn any kind of data into another."""
 
 import lazy_loader
 

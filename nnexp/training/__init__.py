@@ -1,4 +1,4 @@
-"""One lane: flat weights, optimiser step, learning rate, precision, divergence, and the process state it trains in; writes no file."""
+"""One lane: flat weights, optimiser step, learning rate, precision, divergence, process state; writes no file."""
 
 import lazy_loader
 
