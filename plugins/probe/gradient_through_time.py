@@ -122,11 +122,11 @@ def distances(
     Returns None where the model has no forward recurrent layer.
     """
 
-    def start(state: Tensor) -> Tensor:
+    def initial_state(state: Tensor) -> Tensor:
         two = torch.rand(2, 1, state.shape[-1], generator=generator, dtype=state.dtype) * 2 - 1
         return two.expand(2, len(x), -1).flatten(0, 1)
 
-    with record_states(module, start, found_cells) as record:
+    with record_states(module, initial_state, found_cells) as record:
         module(torch.cat([x, x]), *(torch.cat([each, each]) for each in lengths))
     record.add_found_cells()
     forward = [track for track in record.tracks.values() if not track.is_reverse]

@@ -74,9 +74,8 @@ def _formulas(view: View) -> dict[str, list[int | None]]:
     axes = [2, 3] if view.data.kind == "image" else [1]
     found = receptive_field_formulas(view.module, x, axes)
     sizes = {id(call): each for call, each in found}
-    return {
-        name: sizes[id(call)] for name, (call, _) in positional_outputs([call for call, _ in found], len(x)).items()
-    }
+    outputs = positional_outputs([call for call, _ in found], len(x))
+    return {name: sizes[id(call)] for name, (call, _) in outputs.items()}
 
 
 def _effects(view: View, layers: dict[str, LayerField]) -> dict[str, Tensor]:
@@ -149,12 +148,8 @@ def _observation(
 def _map(measured: MeasuredFields, name: str, effects: dict[str, Tensor]) -> dict[str, Any]:
     g = effects.get(name)
     relative = None if g is None else g / g.max()
-    return {
-        "layer": name,
-        "position": measured.layers[name].centre_position,
-        "moved": measured.field_mask(name),
-        "effective": relative,
-    }
+    position, moved = measured.layers[name].centre_position, measured.field_mask(name)
+    return {"layer": name, "position": position, "moved": moved, "effective": relative}
 
 
 def _in_time(measured: MeasuredFields, name: str, effects: dict[str, Tensor]) -> dict[str, Any]:
@@ -201,7 +196,7 @@ def _by_axis(numbers: dict[str, Any]) -> dict[str, list[float | None]]:
 def _draw_map(figure: Figure, numbers: dict[str, Any]) -> None:
     left, right = figure.subplots(1, 2)
     heatmap(left, numbers["moved"], "column (pixels)", "row (pixels)", "", limits=(0, 1))
-    left.set_title(f"measured: yellow changes {_place(numbers['position'])}")
+    left.set_title(f"measured: yellow changes {_position_name(numbers['position'])}")
     if numbers["effective"] is not None:
         heatmap(right, numbers["effective"], "column (pixels)", "", "mean |gradient| / largest", limits=(0, 1))
         right.set_title("effective, measured outlined")
@@ -210,7 +205,7 @@ def _draw_map(figure: Figure, numbers: dict[str, Any]) -> None:
         axes.set_aspect("equal")
 
 
-def _place(position: list[int]) -> str:
+def _position_name(position: list[int]) -> str:
     """Return the name of an output position."""
     return f"output {tuple(position)}" if len(position) > 1 else f"output {position[0]}" if position else "the output"
 

@@ -69,9 +69,10 @@ def test_a_plugin_imports_the_package_by_its_doors_and_no_other_plugin(plugin):
 def test_every_public_class_function_and_method_has_a_docstring(plugin):
     module = ast.parse(plugin.path.read_text(encoding="utf-8"))
     classes = [node for node in module.body if isinstance(node, ast.ClassDef)]
-    defined = [node for body in (module, *classes) for node in body.body if isinstance(node, ast.FunctionDef)]
-    public = [node for node in (*classes, *defined) if not node.name.startswith("_")]
-    assert [node.name for node in public if not ast.get_docstring(node)] == []
+    bodies = [module.body, *(node.body for node in classes)]
+    functions = [node for body in bodies for node in body if isinstance(node, ast.FunctionDef)]
+    defined: list[ast.ClassDef | ast.FunctionDef] = [*classes, *functions]
+    assert [node.name for node in defined if node.name[0] != "_" and not ast.get_docstring(node)] == []
 
 
 @every_plugin
