@@ -212,20 +212,20 @@ def test_every_kind_of_data_trains_in_both_precisions(lane_of, dataset, model, p
 def test_patience_waits_for_a_loss_lower_than_the_lowest(make_lane, losses, waited):
     lane = make_lane("dataset=moons", "model=mlp", "trainer.patience=3")
     for value in losses:
-        lane.observe(value)
+        lane.update_patience(value)
     assert lane.state()["patience"] == [min(losses), waited]
 
 
 def test_patience_goes_on_from_a_state(make_lane):
     lane, resumed = (make_lane("dataset=moons", "model=mlp", "trainer.patience=3") for _ in range(2))
     for value in (0.5, 0.75, 0.625):
-        lane.observe(value)
+        lane.update_patience(value)
     resumed.restore(lane.state())
     assert not resumed.is_ended
-    resumed.observe(0.5625)
+    resumed.update_patience(0.5625)
     assert resumed.is_ended
     resumed.restore(lane.state())
-    resumed.observe(0.4375)
+    resumed.update_patience(0.4375)
     assert not resumed.is_ended
 
 
