@@ -55,6 +55,15 @@ def test_a_failing_job_does_not_stop_the_others(sweep, capsys: pytest.CaptureFix
     assert "9999 is more than the 400 training rows" in line
 
 
+def test_each_run_that_ends_is_counted_once(registry, tmp_path: Path) -> None:
+    command = [*SHORT, "trainer.batch_size=32,9999,full", f"runs='{tmp_path / 'runs'}'"]
+    cohorts = plan_cohorts(compose_jobs(command, registry, multirun=True), registry)
+    for _ in range(2):  # trained, and met again
+        runner = PlanRunner(cohorts, in_order(cohorts), registry, StopRequest(), SweepOptions(workers=0), quiet=True)
+        runner.run()
+        assert runner.tally.line.startswith("2/3 done, 1 failed, 0 left, best val/accuracy ")
+
+
 @pytest.mark.parametrize("quiet", [True, False])
 def test_what_a_task_says_is_told_with_the_name_of_its_job(registry, tmp_path: Path, capsys, quiet: bool) -> None:
     jobs = compose_jobs([*SHORT, "seed=0,1", "stack=false", f"runs='{tmp_path / 'runs'}'"], registry, multirun=True)
