@@ -30,7 +30,7 @@ class Graph(Probe):
     every: Annotated[int, Range(min=1)] | Literal["log", "ends"] = "ends"
 
     def __call__(self, view: View) -> Observation:
-        "" + """Return the graph of one forward pass on validation rows."""
+        """Return the graph of one forward pass on validation rows."""
         x, _, *lengths = view.rows("val", ROWS)
         operations, output = trace_operations(view.module, x, *lengths)
         builder = _Builder(view.module, dict(zip(("x", "lengths"), (x, *lengths), strict=False)))
