@@ -59,9 +59,11 @@ def test_each_run_that_ends_is_counted_once(registry, tmp_path: Path) -> None:
     command = [*SHORT, "trainer.batch_size=32,9999,full", f"runs='{tmp_path / 'runs'}'"]
     cohorts = plan_cohorts(compose_jobs(command, registry, multirun=True), registry)
     for _ in range(2):  # trained, and met again
-        runner = PlanRunner(cohorts, in_order(cohorts), registry, StopRequest(), SweepOptions(workers=0), quiet=True)
+        runner = PlanRunner(
+            cohorts, in_command_order(cohorts), registry, StopRequest(), SweepOptions(workers=0), quiet=True
+        )
         runner.run()
-        assert runner.tally.line.startswith("2/3 done, 1 failed, 0 left, best val/accuracy ")
+        assert runner.progress.line.startswith("2/3 done, 1 failed, 0 left, best val/accuracy ")
 
 
 @pytest.mark.parametrize("quiet", [True, False])
