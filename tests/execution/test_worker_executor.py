@@ -95,7 +95,7 @@ def test_where_no_process_can_be_made_nothing_stays_open(pool, tasks, monkeypatc
 
     workers, _ = pool
     (task,) = tasks(0)
-    monkeypatch.setattr(workers, "_process", fail)
+    monkeypatch.setattr(workers, "_start_process", fail)
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="no processes left") as raised:
         workers.start(task)
