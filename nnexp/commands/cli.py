@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from nnexp.base import ConfigError, NnexpError, did_you_mean, open_streams, print_err, print_out
+from nnexp.base import ConfigError, NnexpError, open_streams, print_err, print_out, suggestion
 from nnexp.commands.arguments import parser
 from nnexp.commands.help_text import help_text
 from nnexp.registry import discover
@@ -83,6 +83,6 @@ def _run_verb(name: str, argv: list[str]) -> int:
         return code
     if name in TRAINING_WORDS:
         raise ConfigError(f"{name}: the command without a verb trains. Leave the word out.")
-    guess = f" Did you mean '{SYNONYMS[name]}'?" if name in SYNONYMS else did_you_mean(name, available)
+    guess = f" Did you mean '{SYNONYMS[name]}'?" if name in SYNONYMS else suggestion(name, available)
     advice = f"Available: {', '.join(available)}. An override is KEY=VALUE"
     raise ConfigError(f"{name}: there is no such verb.{guess} {advice}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nnexp.base import ConfigError, align, did_you_mean, print_out
+from nnexp.base import ConfigError, align, print_out, suggestion
 from nnexp.commands.arguments import Parser
 from nnexp.config import PROBE, plugin_keys
 from nnexp.registry import KINDS, Plugin, Registry, discover
@@ -62,6 +62,6 @@ def find_plugins(registry: Registry, name: str) -> list[Plugin]:
             raise ConfigError(broken.reason)
     if not found:
         names = sorted({plugin_name for _, plugin_name in registry.plugins})
-        guess = did_you_mean(last, names)
+        guess = suggestion(last, names)
         raise ConfigError(f"{name}: there is no such plugin.{guess} Available: {', '.join(names)}.")
     return found

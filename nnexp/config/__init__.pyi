@@ -7,8 +7,8 @@ from .job import PluginConfig as PluginConfig
 from .job import format_value as format_value
 from .job import job_options_schema as job_options_schema
 from .job_keys import plugin_keys as plugin_keys
-from .names import label as label
-from .names import slug as slug
+from .run_label import label as label
+from .run_label import slug as slug
 from .sweep import error_lines as error_lines
 from .sweep_jobs import compose_jobs as compose_jobs
 from .sweep_jobs import compose_sweep as compose_sweep

@@ -15,7 +15,7 @@ from nnexp.config.grid import GridPoint
 from nnexp.config.hydra_compose import Choices, Composer, config_errors
 from nnexp.config.job import GROUPS, PROBE, Job, format_value
 from nnexp.config.job_keys import chosen_plugins, plugin_keys, unknown_key_error, valid_keys
-from nnexp.config.names import label
+from nnexp.config.run_label import label
 from nnexp.config.sweep_options import sweep_options_schema
 from nnexp.config.yaml_source import plain_values
 from nnexp.registry import ALL, DEFAULT, PARTS, Plugin

@@ -7,7 +7,7 @@ import math
 import shlex
 from typing import Any
 
-from nnexp.base import ConfigError, did_you_mean, shorten
+from nnexp.base import ConfigError, shorten, suggestion
 from nnexp.config.hydra_compose import Composer
 from nnexp.config.overrides import MAX_POINTS, Axis, make_axes
 from nnexp.config.sweep_options import SweepOptions
@@ -95,7 +95,7 @@ def _check_groups(groups: list[list[str]], by_key: dict[str, Axis]) -> None:
     zipped = list(itertools.chain.from_iterable(groups))
     for key in zipped:
         if key not in by_key:
-            raise ConfigError(f"sweep.zip: {key} is not given.{did_you_mean(key, by_key)} Give its values: {key}=A,B.")
+            raise ConfigError(f"sweep.zip: {key} is not given.{suggestion(key, by_key)} Give its values: {key}=A,B.")
         if zipped.count(key) > 1:
             raise ConfigError(f"sweep.zip: {key} is listed twice. List it in one group only.")
     for group in groups:
@@ -116,6 +116,6 @@ def _parse_exclusion(text: str, axes: list[Axis], composer: Composer) -> dict[st
     keys = {axis.key for axis in axes}
     for axis in excluded:
         if axis.key not in keys:
-            advice = f"{did_you_mean(axis.key, keys)} Only keys that have values in the sweep can be excluded."
+            advice = f"{suggestion(axis.key, keys)} Only keys that have values in the sweep can be excluded."
             raise ConfigError(f"sweep.exclude={shorten(text)}: {axis.key} is not given.{advice}")
     return {axis.key: axis.values for axis in excluded}

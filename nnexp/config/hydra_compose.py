@@ -16,7 +16,7 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.plugins import Plugins
 from hydra.errors import MissingConfigException
 
-from nnexp.base import ConfigError, did_you_mean, shorten
+from nnexp.base import ConfigError, shorten, suggestion
 from nnexp.config.job import GROUPS, PROBE, job_options_schema
 from nnexp.config.job_keys import plugin_keys
 from nnexp.config.sweep_options import nested, sweep_options_schema, take_sweep_options
@@ -160,7 +160,7 @@ class Composer:
                 self.registry.get(group, str(name))
             available = ", ".join(options) or "none"
             text = "null" if name is None else str(name)
-            guess = did_you_mean(text, options)
+            guess = suggestion(text, options)
             raise ConfigError(f"{group}={shorten(text)}: there is no such {group}.{guess} Available: {available}.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from nnexp.base import ConfigError, did_you_mean, short_repr, shorten
+from nnexp.base import ConfigError, short_repr, shorten, suggestion
 from nnexp.config.job import GROUPS, PROBE, job_options_schema
 from nnexp.registry import PARTS, Option, Parameter, Plugin, Range, Registry
 
@@ -68,7 +68,7 @@ def unknown_key_error(key: str, plugins: dict[str, Plugin], registry: Registry) 
     guess = (
         f" Did you mean '{same_name[0]}'?"
         if same_name
-        else did_you_mean(key, keys) or did_you_mean(prefix, [*GROUPS, *keys])
+        else suggestion(key, keys) or suggestion(prefix, [*GROUPS, *keys])
     )
     top_level = ", ".join([*PARTS, PROBE, "experiment", *job_options_schema()])
     return ConfigError(f"{key}: there is no such key.{guess} Top-level keys: {top_level}.")
@@ -87,7 +87,7 @@ def _probe_key_error(key: str, plugins: dict[str, Plugin], registry: Registry) -
 def _plugin_key_error(key: str, prefix: str, name: str, plugin: Plugin, registry: Registry) -> ConfigError:
     keys = plugin_keys(plugin)
     message = f"{key}: {plugin.kind} '{plugin.name}' has no key '{name}'."
-    guess = did_you_mean(name, keys).replace("mean '", f"mean '{prefix}.")
+    guess = suggestion(name, keys).replace("mean '", f"mean '{prefix}.")
     others = registry.names_with_parameter(prefix, name) if prefix in PARTS else []
     if not guess and others:
         guess = f" A key of {', '.join(others)}: add {prefix}={others[0]}."
@@ -103,7 +103,7 @@ def check_value(key: str, parameter: Parameter, value: Any) -> Any:
     except ValueError as error:
         text = value if isinstance(value, str) else short_repr(value)
         raise ConfigError(
-            f"{key}: {error}.{did_you_mean(text, parameter.text_choices)}{_quoting(parameter, value)}"
+            f"{key}: {error}.{suggestion(text, parameter.text_choices)}{_quoting(parameter, value)}"
         ) from None
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from nnexp.base import ConfigError, did_you_mean
+from nnexp.base import ConfigError, suggestion
 from nnexp.config.job_keys import check_value
 from nnexp.registry import Parameter, Range, SignatureReader, argument_docs, with_docs
 
@@ -82,7 +82,7 @@ def make_sweep_options(values: dict[str, Any]) -> SweepOptions:
     schema = sweep_options_schema()
     for key in values:
         if key not in schema:
-            guess = did_you_mean(key, schema)
+            guess = suggestion(key, schema)
             raise ConfigError(f"{key}: there is no such key.{guess} Available: {', '.join(schema)}.")
     checked = {key: check_value(key, schema[key], value) for key, value in values.items()}
     return SweepOptions(**{key.removeprefix(f"{GROUP}."): value for key, value in checked.items()})

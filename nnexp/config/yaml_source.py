@@ -15,7 +15,7 @@ from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import Container, OmegaConf
 
-from nnexp.base import ConfigError, did_you_mean, shorten
+from nnexp.base import ConfigError, shorten, suggestion
 
 MAX_BYTES = 100_000
 MAX_VALUES = 20_000
@@ -140,7 +140,7 @@ def _check_hydra(config: dict[str, Any]) -> None:
                 advice = (
                     f"Only {SWEEP_SYNTAX} is allowed; --config-dir adds a folder of configs, runs: sets their place"
                 )
-                raise ConfigError(f"{path}.{key}: there is no such key.{did_you_mean(key, [allowed])} {advice}.")
+                raise ConfigError(f"{path}.{key}: there is no such key.{suggestion(key, [allowed])} {advice}.")
         if allowed not in node:
             return
         node, path = node[allowed], f"{path}.{allowed}"

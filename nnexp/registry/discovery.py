@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from nnexp.base import ConfigError, PluginError, did_you_mean
+from nnexp.base import ConfigError, PluginError, suggestion
 from nnexp.registry.contracts import KINDS
 from nnexp.registry.plugin_source import PACKAGE, Broken, Plugin, read_plugin
 
@@ -67,7 +67,7 @@ class Registry:
             raise ConfigError(f"{kind}={name} cannot be used: {self.broken[kind, name].reason}")
         names = self.names(kind)
         raise ConfigError(
-            f"{kind}={name}: there is no such {kind}.{did_you_mean(name, names)} Available: {', '.join(names)}."
+            f"{kind}={name}: there is no such {kind}.{suggestion(name, names)} Available: {', '.join(names)}."
         )
 
     def names_with_parameter(self, kind: str, parameter: str) -> list[str]:

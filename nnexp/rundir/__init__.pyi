@@ -5,9 +5,9 @@ from .checkpoint import save_checkpoint as save_checkpoint
 from .checkpoint import save_tensors as save_tensors
 from .checkpoint import to_python_numbers as to_python_numbers
 from .checkpoint import whole_checkpoints as whole_checkpoints
-from .create import RunIndex as RunIndex
-from .create import experiment_folder as experiment_folder
-from .create import write_reference as write_reference
+from .create_run_dir import RunIndex as RunIndex
+from .create_run_dir import experiment_folder as experiment_folder
+from .create_run_dir import write_reference as write_reference
 from .figures import FIGURES_FOLDER as FIGURES_FOLDER
 from .figures import Figures as Figures
 from .figures import ObservationRecord as ObservationRecord

@@ -9,7 +9,7 @@ from typing import Any
 
 from nnexp.base import RecordError
 from nnexp.config import Job
-from nnexp.rundir.create import create_run, create_runs
+from nnexp.rundir.create_run_dir import create_run, create_runs
 from nnexp.rundir.run import ENDED, Run
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from nnexp.base import write_atomically
 from nnexp.config import format_value, label
-from nnexp.rundir.create import experiment_folder
+from nnexp.rundir.create_run_dir import experiment_folder
 from nnexp.rundir.planned_run import PlannedRun, swept_keys
 
 HEAD = ("run", "status", "steps", "seconds", "path", "error")

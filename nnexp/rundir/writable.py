@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from nnexp.base import ConfigError, short_repr
-from nnexp.rundir.create import RunIndex
+from nnexp.rundir.create_run_dir import RunIndex
 
 MAX_NAME_BYTES = 255  # of every common file system
 LONGEST_PATH_BELOW = Path("r" * 130, "f" * 100)  # longest names of a run directory and of a file in it

@@ -15,7 +15,7 @@ from nnexp.fit.run_writer import RunWriter, seal_runs
 from nnexp.probing.runner import ProbeLanes, ProbeRunner
 from nnexp.registry.discovery import Registry
 from nnexp.rundir.checkpoint import LAST, load_checkpoint
-from nnexp.rundir.create import create_runs
+from nnexp.rundir.create_run_dir import create_runs
 from nnexp.rundir.metrics_csv import BUFFER_BYTES, Rows, read_rows
 from nnexp.rundir.run import Run
 from nnexp.training.divergence import Diverged

@@ -14,7 +14,7 @@ import pytest
 from nnexp.base.errors import RecordError
 from nnexp.rundir import provenance
 from nnexp.rundir import run as record
-from nnexp.rundir.create import create_run
+from nnexp.rundir.create_run_dir import create_run
 from nnexp.rundir.run import Run, max_locks
 
 

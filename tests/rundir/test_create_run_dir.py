@@ -13,8 +13,8 @@ import torch
 import yaml
 
 from nnexp.base.errors import RecordError
-from nnexp.config.names import slug
-from nnexp.rundir.create import RunIndex, create_run, create_runs, write_reference
+from nnexp.config.run_label import slug
+from nnexp.rundir.create_run_dir import RunIndex, create_run, create_runs, write_reference
 
 
 @pytest.fixture

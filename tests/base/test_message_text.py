@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nnexp.base.errors import did_you_mean, short_repr, shorten
+from nnexp.base.did_you_mean import suggestion
+from nnexp.base.message_text import short_repr, shorten
 
 
 @pytest.mark.parametrize(
@@ -30,5 +31,5 @@ def test_a_value_that_python_refuses_to_write_has_a_text_all_the_same() -> None:
 
 
 def test_the_nearest_word_is_named_where_one_is_close() -> None:
-    assert did_you_mean("hiden_size", ["hidden_size", "num_layers"]) == " Did you mean 'hidden_size'?"
-    assert did_you_mean("zzz", ["hidden_size"]) == ""
+    assert suggestion("hiden_size", ["hidden_size", "num_layers"]) == " Did you mean 'hidden_size'?"
+    assert suggestion("zzz", ["hidden_size"]) == ""
