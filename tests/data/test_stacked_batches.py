@@ -8,7 +8,7 @@ import torch
 from nnexp.data.batches import Batches
 from nnexp.data.data_spec import DataSpec
 from nnexp.data.metrics import evaluation_parts
-from nnexp.data.stacked_batches import MAX_PREDICTIONS, StackedBatches
+from nnexp.data.stacked_batches import StackedBatches
 
 VECTOR = DataSpec(kind="vector", shape=(3,))
 
@@ -47,7 +47,7 @@ def test_an_evaluation_reads_the_rows_that_a_lane_alone_reads_in_parts_that_no_l
     splits = [split(seed, rows=3000) for seed in range(3)]
     feed = StackedBatches([Batches(each, 7, 0) for each in splits])
     parts = list(feed.evaluation(splits, VECTOR, max_rows=1000))
-    assert [part[0].shape[1] for part in parts] == [MAX_PREDICTIONS, 1000 - MAX_PREDICTIONS]
+    assert [part[0].shape[1] for part in parts] == [512, 488]  # a sum of other parts rounds differently
     for k, each in enumerate(splits):
         rows = torch.cat([part[0] for part in evaluation_parts(each, VECTOR, 10_000, 1000)])
         assert torch.equal(torch.cat([part[0][k] for part in parts]), rows)
