@@ -148,7 +148,8 @@ def test_a_state_is_a_snapshot_to_which_the_same_lane_can_go_back(lane_of, case)
 
 def test_training_pauses_at_any_step_and_goes_on_the_same(make_lane):
     stops = iter([False] * 7 + [True] + [False] * 100)
-    lane, whole = (make_lane("dataset=moons", "model=mlp", stopped=s) for s in (lambda: next(stops), lambda: False))
+    lane = make_lane("dataset=moons", "model=mlp", should_stop=lambda: next(stops))
+    whole = make_lane("dataset=moons", "model=mlp")
     first = lane.advance(20)
     assert (len(first), lane.step) == (7, 7)
     assert [*first.losses, *lane.advance(20).losses] == whole.advance(20).losses
