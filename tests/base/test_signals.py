@@ -42,10 +42,11 @@ def outcome(run: Path) -> tuple[bytes, bytes]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    assert end(start(folder))[0] == 0
-    return outcome(next(folder.glob("runs/default/*")))
+def undisturbed(made_once) -> tuple[bytes, bytes]:
+    def fill(folder: Path) -> None:
+        assert end(start(folder))[0] == 0
+
+    return outcome(next(made_once("undisturbed", fill).glob("runs/default/*")))
 
 
 @pytest.mark.parametrize(

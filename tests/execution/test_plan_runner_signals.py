@@ -71,10 +71,11 @@ def wait_for_checkpoints(folder: Path, process: subprocess.Popen[str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Bytes:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    subprocess.run([sys.executable, "-m", "nnexp", *SWEEP], cwd=folder, check=True, capture_output=True)
-    return content(folder)
+def undisturbed(made_once) -> Bytes:
+    def fill(folder: Path) -> None:
+        subprocess.run([sys.executable, "-m", "nnexp", *SWEEP], cwd=folder, check=True, capture_output=True)
+
+    return content(made_once("undisturbed-sweep", fill))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from contract.registry import REGISTRY
 from contract.stopping import StopAfter
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -17,10 +18,9 @@ from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.plan_runner import run_plan
 from nnexp.probing.schedule import drawn_steps
-from nnexp.registry.discovery import discover
 from nnexp.rundir.run import Run
 
-ALL = f"probe=[{','.join(discover().names('probe'))}]"
+ALL = f"probe=[{','.join(REGISTRY.names('probe'))}]"
 RUDE = '''"""One that does all that it should not. Our own."""
 from dataclasses import dataclass
 import os, random, sys, warnings
