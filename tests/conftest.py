@@ -45,6 +45,23 @@ def pytest_configure() -> None:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
+SLOW_OF_FOLDER = pytest.StashKey[dict[Path, list[bool]]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Note of each folder which of its tests are slow, before any are left out; `test_rooms.py` looks at it."""
+    noted = config.stash.setdefault(SLOW_OF_FOLDER, {})
+    for item in items:
+        noted.setdefault(item.path.parent, []).append(item.get_closest_marker("slow") is not None)
+
+
+@pytest.fixture
+def slow_of_folder(request: pytest.FixtureRequest) -> dict[Path, list[bool]]:
+    """Of each folder that was collected, whether each of its tests is slow."""
+    return request.config.stash[SLOW_OF_FOLDER]
+
+
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """A folder that the first worker to ask for it fills: `made_once("name", fill)` calls `fill(folder)`."""

@@ -59,6 +59,7 @@ def test_each_daily_command_is_one_of_nnexp_or_tensorboard() -> None:
     assert [line for line in DAILY if line not in COMMANDS and not line.startswith("tensorboard")] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", COMMANDS)
 def test_a_daily_command_succeeds(line: str, folder: Path) -> None:
     code, out, err, *_ = json.loads((folder / "done.json").read_text())[COMMANDS.index(line)]
@@ -66,6 +67,7 @@ def test_a_daily_command_succeeds(line: str, folder: Path) -> None:
     assert out
 
 
+@pytest.mark.slow
 def test_tensorboard_serves_the_runs(folder: Path) -> None:
     (line,) = [line for line in DAILY if line.startswith("tensorboard")]
     with socket.socket() as free:
@@ -81,6 +83,7 @@ def test_tensorboard_serves_the_runs(folder: Path) -> None:
         process.wait()
 
 
+@pytest.mark.slow
 def test_the_code_for_a_notebook_runs(folder: Path) -> None:
     check = "import json; facts = json.load(open(glob.glob('runs/default/forget_bias=3*')[0] + '/run.json'))\n"
     check += "assert abs(accuracy - facts['metrics']['test/accuracy']) < 1e-6\n"
@@ -109,6 +112,7 @@ def test_a_plugin_of_the_readme_is_short(name: str) -> None:
     assert len(PLUGINS[name].splitlines()) <= 25
 
 
+@pytest.mark.slow
 def test_the_plugin_of_the_readme_is_listed_and_trained_beside_a_broken_one(tmp_path: Path) -> None:
     (tmp_path / "plugins" / "model").mkdir(parents=True)
     (tmp_path / "plugins" / "model" / "mine.py").write_text(PLUGINS["model/mine.py"])
@@ -121,6 +125,7 @@ def test_the_plugin_of_the_readme_is_listed_and_trained_beside_a_broken_one(tmp_
     assert "finished: 50 steps" in training
 
 
+@pytest.mark.slow
 def test_the_probe_of_the_readme_is_one_of_all_and_draws(tmp_path: Path) -> None:
     (tmp_path / "plugins" / "probe").mkdir(parents=True)
     (tmp_path / "plugins" / "probe" / "norm.py").write_text(PLUGINS["probe/norm.py"])

@@ -154,6 +154,7 @@ def test_cfg_job_prints_every_point_of_a_sweep(results):
     assert points == [("lstm", 1), ("lstm", 2), ("mlp", 1), ("mlp", 2)]
 
 
+@pytest.mark.slow
 def test_a_folder_of_configs_of_ones_own_is_searched(write_config, tmp_path, environment):
     folder = write_config("experiment", "own", "# @package _global_\nmodel: {hidden_size: 5}\n")
     command = ["-m", "nnexp", "--config-dir", Path(folder).name, "--cfg", "job", "experiment=own"]

@@ -16,6 +16,7 @@ import pytest
 
 SWEEP = ["-m", "dataset=moons", "model=mlp", "model.hidden_size=4,8", "seed=0,1", "trainer.max_steps=3000"]
 SWEEP += ["checkpoint_every=200", "sweep.workers=2"]
+pytestmark = pytest.mark.slow
 Bytes = dict[str, tuple[bytes, bytes]]
 
 

@@ -80,6 +80,7 @@ def test_every_probe_says_what_it_sees_or_nothing_and_leaves_the_lane_as_it_was(
     assert [record["probe"] for record in Figures(tmp_path).records()] == PROBES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", [("moons", "mlp"), ("edges", "cnn"), ("pattern", "lstm")], ids="-".join)
 def test_what_is_seen_is_the_same_when_it_is_looked_at_again(pair) -> None:
     first, again = (looked(pair, 1)[2] for _ in range(2))

@@ -129,6 +129,7 @@ ODD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ODD, ids=lambda overrides: "-".join(overrides))
 @pytest.mark.parametrize(("dataset", "precision"), [("edges", 32), ("gaussian", 64)])
 def test_where_arrays_end_within_a_vector_a_lane_is_the_same_at_every_place(make_stack, model, dataset, precision):
@@ -141,6 +142,7 @@ def test_where_arrays_end_within_a_vector_a_lane_is_the_same_at_every_place(make
     assert all(each == found[0] for each in found[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mlp", "cnn", "lstm"])
 def test_of_many_lanes_each_is_the_same_to_the_last_bit(make_stack, model: str) -> None:
     overrides = [*small("edges", model), "trainer.batch_size=5"]
@@ -150,6 +152,7 @@ def test_of_many_lanes_each_is_the_same_to_the_last_bit(make_stack, model: str) 
         assert many_rows[many.lanes[place]] == few_rows[few.lanes[other]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["rnn", "lstm", "gru"])
 def test_torch_and_compiled_kernels_agree(make_stack, model: str) -> None:
     overrides = [*small("pattern", model), "precision=64"]
@@ -161,6 +164,7 @@ def test_torch_and_compiled_kernels_agree(make_stack, model: str) -> None:
     assert relative(compiled.advance(100)[compiled.lanes[1]].losses, rows).max() < 1e-10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "varied",
     [
