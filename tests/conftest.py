@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from filelock import FileLock
 from torch import nn
 
 from nnexp import DataSpec
@@ -41,6 +43,42 @@ def pytest_configure() -> None:
         sys.dont_write_bytecode, sys.pycache_prefix = False, str(Path(__file__).with_name("__pycache__"))
         os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+SLOW_OF_FOLDER = pytest.StashKey[dict[Path, list[bool]]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Note of each folder which of its tests are slow, before any are left out; `test_rooms.py` looks at it."""
+    noted = config.stash.setdefault(SLOW_OF_FOLDER, {})
+    for item in items:
+        noted.setdefault(item.path.parent, []).append(item.get_closest_marker("slow") is not None)
+
+
+@pytest.fixture
+def slow_of_folder(request: pytest.FixtureRequest) -> dict[Path, list[bool]]:
+    """Of each folder that was collected, whether each of its tests is slow."""
+    return request.config.stash[SLOW_OF_FOLDER]
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A folder that the first worker to ask for it fills: `made_once("name", fill)` calls `fill(folder)`."""
+    own = tmp_path_factory.getbasetemp()
+    place = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def make(name: str, fill: Callable[[Path], object]) -> Path:
+        folder, unfinished = place / name, place / f"{name}.unfinished"
+        with FileLock(f"{folder}.lock"):
+            if not folder.exists():
+                shutil.rmtree(unfinished, ignore_errors=True)
+                unfinished.mkdir()
+                fill(unfinished)
+                unfinished.rename(folder)
+        return folder
+
+    return make
 
 
 @pytest.fixture(scope="session")

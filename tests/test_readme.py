@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -14,6 +15,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from contract.commands import run_all
 from contract.readme import PLUGINS, README, block, blocks
 
 ROOT = Path(__file__).parent.parent
@@ -39,19 +41,33 @@ def test_every_command_of_the_readme_stands_under_a_marker() -> None:
     assert len(fenced) == len(re.findall(r"-->\n```sh\n", README)) == len(blocks("test: each line")) + 2
 
 
+COMMANDS = [line for line in DAILY if line.startswith("python -m nnexp")]
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("readme")
+def folder(made_once) -> Path:
+    """Where all commands were run, in their order and in one process."""
+
+    def fill(folder: Path) -> None:
+        done = run_all([shlex.split(line)[3:] for line in COMMANDS], folder)
+        (folder / "done.json").write_text(json.dumps(done))
+
+    return made_once("readme", fill)
 
 
-@pytest.mark.parametrize("line", [line for line in DAILY if line.startswith("python")])
+def test_each_daily_command_is_one_of_nnexp_or_tensorboard() -> None:
+    assert [line for line in DAILY if line not in COMMANDS and not line.startswith("tensorboard")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", COMMANDS)
 def test_a_daily_command_succeeds(line: str, folder: Path) -> None:
-    words = shlex.split(line)
-    result = subprocess.run([sys.executable, *words[1:]], cwd=folder, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout
+    code, out, err, *_ = json.loads((folder / "done.json").read_text())[COMMANDS.index(line)]
+    assert code == 0, err
+    assert out
 
 
+@pytest.mark.slow
 def test_tensorboard_serves_the_runs(folder: Path) -> None:
     (line,) = [line for line in DAILY if line.startswith("tensorboard")]
     with socket.socket() as free:
@@ -67,6 +83,7 @@ def test_tensorboard_serves_the_runs(folder: Path) -> None:
         process.wait()
 
 
+@pytest.mark.slow
 def test_the_code_for_a_notebook_runs(folder: Path) -> None:
     check = "import json; facts = json.load(open(glob.glob('runs/default/forget_bias=3*')[0] + '/run.json'))\n"
     check += "assert abs(accuracy - facts['metrics']['test/accuracy']) < 1e-6\n"
@@ -95,33 +112,29 @@ def test_a_plugin_of_the_readme_is_short(name: str) -> None:
     assert len(PLUGINS[name].splitlines()) <= 25
 
 
+@pytest.mark.slow
 def test_the_plugin_of_the_readme_is_listed_and_trained_beside_a_broken_one(tmp_path: Path) -> None:
     (tmp_path / "plugins" / "model").mkdir(parents=True)
     (tmp_path / "plugins" / "model" / "mine.py").write_text(PLUGINS["model/mine.py"])
     (tmp_path / "plugins" / "model" / "broken.py").write_text("def (:\n")
-    commands = (
-        ["nnexp", "plugins"],
-        ["nnexp", "dataset=chartext", "model=mine", "model.width=8", "trainer.max_steps=50"],
-    )
-    listing, training = (
-        subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True)
-        for words in commands
-    )
-    assert "model=mine" in listing.stdout
-    assert "model=broken: cannot be used" in listing.stdout
-    assert training.returncode == 0, training.stderr
-    assert "finished: 50 steps" in training.stdout
+    commands = (["plugins"], ["dataset=chartext", "model=mine", "model.width=8", "trainer.max_steps=50"])
+    (_, listing, *_), (code, training, errors, *_) = run_all(commands, tmp_path)
+    assert "model=mine" in listing
+    assert "model=broken: cannot be used" in listing
+    assert code == 0, errors
+    assert "finished: 50 steps" in training
 
 
+@pytest.mark.slow
 def test_the_probe_of_the_readme_is_one_of_all_and_draws(tmp_path: Path) -> None:
     (tmp_path / "plugins" / "probe").mkdir(parents=True)
     (tmp_path / "plugins" / "probe" / "norm.py").write_text(PLUGINS["probe/norm.py"])
-    command = [sys.executable, "-m", "nnexp", "dataset=moons", "model=mlp", "trainer.max_steps=5", "--cfg", "job"]
-    listed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
-    assert "  norm:\n" in listed.stdout, listed.stderr
-    command[-2:] = ["probe=norm"]
-    trained = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
-    assert "note" not in trained.stdout, trained.stdout
+    command = ["dataset=moons", "model=mlp", "trainer.max_steps=5"]
+    (_, listed, errors, *_), (_, trained, *_) = run_all(
+        [[*command, "--cfg", "job"], [*command, "probe=norm"]], tmp_path
+    )
+    assert "  norm:\n" in listed, errors
+    assert "note" not in trained, trained
     assert len([*tmp_path.glob("runs/default/*/figures/norm-weights-*.png")]) == 2
 
 

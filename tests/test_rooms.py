@@ -34,6 +34,7 @@ def test_the_contracts_are_kept() -> None:
     assert result.returncode == 0, result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [
@@ -87,3 +88,10 @@ def test_every_room_says_in_one_sentence_what_it_is_for() -> None:
         first = (room / "__init__.py").read_text().splitlines()[0]
         assert first.startswith('"""'), room
         assert first.rstrip('"').endswith("."), room
+
+
+def test_every_folder_of_tests_has_some_that_are_not_slow(slow_of_folder: dict[Path, list[bool]]) -> None:
+    """So that `pytest -m "not slow"` looks into every room."""
+    if slow_of_folder.keys() != {path.parent for path in (PROJECT / "tests").rglob("test_*.py")}:
+        pytest.skip("only some of the folders were collected")
+    assert [folder for folder, slow in slow_of_folder.items() if all(slow)] == []

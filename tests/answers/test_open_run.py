@@ -33,6 +33,7 @@ def test_other_code_than_the_run_was_trained_with_is_warned_of(train) -> None:
         nnexp.load(run.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -60,6 +61,7 @@ def test_a_run_without_weights_is_refused_by_name(train) -> None:
         nnexp.load(run.path)
 
 
+@pytest.mark.slow
 def test_the_door_imports_no_torch_until_it_must() -> None:
     code = "import sys, nnexp; print('torch' in sys.modules); nnexp.load; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TRAIN = "from nnexp.commands.cli import command_line as main; assert main(['trainer.max_steps=1', 'probe=[]']) == 0; "
 KEPT = "import gc; from nnexp.base.gc_freeze import frozen_import as kept; "
 
@@ -15,6 +17,7 @@ def run(code: str, folder: Path) -> str:
     return result.stdout.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_command_that_trains_keeps_what_it_imported_and_collects_what_comes_later(tmp_path: Path) -> None:
     look = "import gc; print(gc.get_freeze_count() > 10 * len(gc.get_objects()), gc.isenabled())"
     assert run(TRAIN + look, tmp_path) == "True True"

@@ -42,12 +42,14 @@ def outcome(run: Path) -> tuple[bytes, bytes]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    assert end(start(folder))[0] == 0
-    return outcome(next(folder.glob("runs/default/*")))
+def undisturbed(made_once) -> tuple[bytes, bytes]:
+    def fill(folder: Path) -> None:
+        assert end(start(folder))[0] == 0
+
+    return outcome(next(made_once("undisturbed", fill).glob("runs/default/*")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code"),
     [(signal.SIGINT, 130), (signal.SIGTERM, 143)],
@@ -70,6 +72,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path: Path, undisturbed, num
     assert outcome(run) == undisturbed
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_train_a_job_once(tmp_path: Path, undisturbed) -> None:
     first = start(tmp_path)
     run = wait_for_checkpoint(tmp_path, first)
@@ -82,6 +85,7 @@ def test_two_processes_at_once_train_a_job_once(tmp_path: Path, undisturbed) -> 
     assert outcome(run) == undisturbed
 
 
+@pytest.mark.slow
 def test_a_full_disk_fails_the_run_and_loses_nothing(tmp_path: Path, undisturbed) -> None:
     """A limit on the size of a file stands for the full disk: metrics.csv runs into it."""
     limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)); {RUN}"

@@ -178,6 +178,7 @@ def test_an_error_of_the_stream_stops_nothing(terminal, monkeypatch: pytest.Monk
     assert sys.stderr is stream
 
 
+@pytest.mark.slow
 def test_rich_is_imported_only_when_something_is_shown(tmp_path: Path) -> None:
     code = """
 import contextlib, io, sys

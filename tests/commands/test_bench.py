@@ -48,6 +48,7 @@ def test_every_case_is_jobs_that_differ_in_seed_alone(name: str, registry, tmp_p
     assert (one.trainer.values["max_steps"], one.trainer.values["batch_size"], two.options.seed) == (10, 32, 4)
 
 
+@pytest.mark.slow
 def test_planning_is_measured_against_hydra(tmp_path: Path) -> None:
     rows = rows_of(["--part", "plan", "--plan-jobs", "80", "--plan-composed", "2"], tmp_path)
     assert [row["what"] for row in rows[:3]] == ["ours, all new", "ours, all finished", "Hydra"]
@@ -100,6 +101,7 @@ def test_a_single_run_is_compared_with_both_loops(tmp_path: Path) -> None:
     assert found["ours / bare"]["path"] == "solo"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_bar", [True, False])
 def test_a_sweep_is_compared_with_loops_scaled_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], has_bar: bool
@@ -119,12 +121,14 @@ def test_a_sweep_is_compared_with_loops_scaled_to_it(
     assert "scaled: Lightning from 1 job of 5 steps" in printed
 
 
+@pytest.mark.slow
 def test_a_whole_command_is_compared_with_imports_and_loops(tmp_path: Path) -> None:
     rows = rows_of(["--part", "cold", "--cold-steps", "20", "--lightning-steps", "0"], tmp_path)
     assert [row["what"] for row in rows] == ["ours, 20 steps", "bare, 20 steps", "bare / ours, 20 steps"]
     assert all(float(row["median"]) > 0 and row["path"] for row in rows)
 
 
+@pytest.mark.slow
 def test_a_long_command_is_scaled_from_two_shorter_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     more = ["--cold-steps", "4000", "--cold-most-steps", "40", "--lightning-steps", "0"]
     ours, *_ = rows_of(["--part", "cold", *more], tmp_path)
@@ -132,6 +136,7 @@ def test_a_long_command_is_scaled_from_two_shorter_ones(tmp_path: Path, capsys: 
     assert "scaled: ours, 4000 steps, from commands of 20 and 40 steps" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_cost_and_memory_are_measured_at_each_size(tmp_path: Path) -> None:
     arguments = ["--part", "c", "--axes", "lanes", "--most-lanes", "2", "--steps", "70"]
     rows = rows_of(arguments, tmp_path)
@@ -152,6 +157,7 @@ def test_an_update_is_timed_without_the_first_chunk_and_the_last() -> None:
         seconds_per_update({20: 100.0})
 
 
+@pytest.mark.slow
 def test_the_peak_of_memory_is_that_of_its_own_process() -> None:
     look = "from nnexp.commands.bench.point import peak_mib; small = peak_mib(); "
     code = look + "held = b'1' * (300 << 20); del held; print(small, peak_mib())"
@@ -162,6 +168,7 @@ def test_the_peak_of_memory_is_that_of_its_own_process() -> None:
     assert large
 
 
+@pytest.mark.slow
 def test_the_first_step_of_the_main_job_comes_before_its_process_ends() -> None:
     began = time.time()
     assert 0 < seconds(MAIN_JOB) < time.time() - began
@@ -191,6 +198,7 @@ def test_the_table_has_a_line_for_each_measurement_and_each_scale() -> None:
     assert lines[3:] == ["scaled: bare from 2 jobs"]
 
 
+@pytest.mark.slow
 def test_a_peer_that_is_not_there_is_said_and_what_was_measured_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--steps", "30", "--jobs", "2", "--loop-jobs", "1", "--loop-steps", "20", "--lightning-steps", "0"]
     few = [*small, "--rounds", "1", "--cases", "moons mlp", "--part", "a,b", "--peer-python", "/no/such/python"]
@@ -220,6 +228,7 @@ def test_the_picture_names_its_axes_with_units_and_shows_every_case() -> None:
     assert [text.get_text() for text in cost.get_legend().get_texts()] == ["moons mlp", "pattern lstm"]
 
 
+@pytest.mark.slow
 def test_a_picture_is_written_where_there_is_something_to_draw(tmp_path: Path) -> None:
     rows_of(["--part", "b", "--steps", "20", "--picture", str(tmp_path / "b.png")], tmp_path)
     rows_of(["--part", "a", "--steps", "20", "--picture", str(tmp_path / "a.png")], tmp_path)

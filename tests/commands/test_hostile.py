@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
+from contract.combinations import slow_but
 
 from nnexp.base.signals import StopRequest
 from nnexp.config.sweep_jobs import compose_jobs
@@ -69,12 +71,15 @@ def sweep(write_plugin, registry_with, tmp_path: Path, monkeypatch) -> Callable[
     return run
 
 
-@pytest.mark.parametrize("where", ["init", "forward"])
-@pytest.mark.parametrize("action", RAISES)
+@pytest.mark.parametrize(
+    ("action", "where"),
+    slow_but([(RAISES[0], "init"), (RAISES[2], "forward")], [*product(RAISES, ["init", "forward"])]),
+)
 def test_whatever_a_plugin_raises_costs_its_own_run_only(sweep, action: str, where: str) -> None:
     assert sweep(action, where) == {"bad": "failed", "mlp": "finished"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", CHANGES)
 def test_whatever_a_plugin_changes_the_next_job_does_not_feel(sweep, train, action: str) -> None:
     before = Path.cwd(), torch.get_default_device(), sys.stdout, dict(os.environ)
@@ -88,6 +93,7 @@ def test_a_plugin_that_removes_the_runs_leaves_the_sweep_going(sweep) -> None:
     assert sweep("shutil.rmtree('runs')", "forward")["mlp"] == "finished"
 
 
+@pytest.mark.slow
 def test_what_a_module_draws_on_import_is_the_same_whichever_job_imports_it(write_plugin, registry_with, train) -> None:
     plugins = registry_with(write_plugin("bad", BAD.replace("ACTION", "pass")).parent.parent)
     outcomes = []
@@ -100,6 +106,7 @@ def test_what_a_module_draws_on_import_is_the_same_whichever_job_imports_it(writ
     assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -148,14 +155,16 @@ def run_cli(folder: Path, shell: str, **environment: str) -> subprocess.Complete
     )
 
 
-@pytest.mark.parametrize("streams", ["2>&-", ">&- 2>&-", ">/dev/full", "<&-"])
+@pytest.mark.slow
+@pytest.mark.parametrize("streams", ["probe=[] 2>&-", ">&- 2>&-", "probe=[] >/dev/full", "probe=[] <&-"])
 def test_closed_or_full_streams_stop_no_training(tmp_path: Path, streams: str) -> None:
     assert run_cli(tmp_path, streams).returncode == 0
     (run,) = tmp_path.glob("runs/default/*/run.json")
     assert json.loads(run.read_text())["status"] == "finished"
 
 
+@pytest.mark.slow
 def test_a_slurm_job_of_many_tasks_and_trainer_variables_change_nothing(tmp_path: Path) -> None:
     slurm = {"SLURM_JOB_ID": "5", "SLURM_NTASKS": "4", "SLURM_JOB_NAME": "x", "PL_TRAINER_MAX_STEPS": "1"}
-    result = run_cli(tmp_path, "", **slurm)
+    result = run_cli(tmp_path, "probe=[]", **slurm)
     assert "finished: 60 steps" in result.stdout

@@ -46,6 +46,7 @@ def test_the_baseline_of_classes_is_the_commonest_and_of_values_the_variance() -
     assert pairs.baselines(value, split, split) == {"test/loss": ("variance", variance)}
 
 
+@pytest.mark.slow
 def test_the_table_has_a_mean_over_seeds_and_strikes_out_what_beats_nothing(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- pairs -->\nold\n<!-- end of pairs -->\nafter\n")

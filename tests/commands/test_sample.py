@@ -21,6 +21,7 @@ def hello(train) -> Path:
     return train(*HELLO).path
 
 
+@pytest.mark.slow
 def test_hello_is_learned_by_heart(train) -> None:
     for seed in range(5):
         run = train(*HELLO, f"seed={seed}")
@@ -37,6 +38,7 @@ class Unigram(torch.nn.Module):
         return torch.tensor([2.0, 1.0, 0.0, -1.0]).expand(*x.shape, 4)
 
 
+@pytest.mark.slow
 def test_characters_come_as_often_as_the_softmax_says(hello: Path) -> None:
     loaded = load(hello)
     flat = LoadedRun(**{**vars(loaded), "model": Unigram()})

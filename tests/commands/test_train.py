@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from contract.commands import run_all
 
 import nnexp
 
@@ -21,21 +22,6 @@ class Mine:
 
     def __init__(self, data, *, size: int = 3): ...
 '''
-# Each command in a process that has imported nothing for it; what they wrote and imported is told as JSON.
-RUN_ALL = """
-import contextlib, io, json, os, sys
-from nnexp.commands.cli import command_line as main
-results = []
-for command in json.loads(sys.argv[1]):
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            code = main(command)
-        except SystemExit as stop:
-            code = stop.code
-    results.append([code, out.getvalue(), err.getvalue(), "torch" in sys.modules, os.listdir()])
-print(json.dumps(results))
-"""
 WRONG = [
     (["model.forget_bais=3"], "Did you mean 'model.forget_bias'?"),
     (["+model.forget_bais=3"], "Did you mean 'model.forget_bias'?"),
@@ -95,13 +81,16 @@ def environment(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory, environment):
-    """What each command gave: exit code, output, errors, whether torch was imported, what stands in the folder."""
+def results(tmp_path_factory, made_once, environment):
+    """What each command gave, in a process that had imported nothing for it."""
     commands = [*(command for command, _ in WRONG), *GOOD.values()]
-    place = tmp_path_factory.mktemp("place")
-    done = run("-c", RUN_ALL, json.dumps(commands), cwd=place, env=environment)
-    assert done.returncode == 0, done.stderr
-    return {json.dumps(command): result for command, result in zip(commands, json.loads(done.stdout), strict=True)}
+
+    def fill(folder):
+        done = run_all(commands, tmp_path_factory.mktemp("place"), environment)
+        (folder / "done.json").write_text(json.dumps(done))
+
+    done = json.loads((made_once("commands", fill) / "done.json").read_text())
+    return {json.dumps(command): result for command, result in zip(commands, done, strict=True)}
 
 
 @pytest.mark.parametrize(("command", "part"), WRONG, ids=[" ".join(command) for command, _ in WRONG])
@@ -165,6 +154,7 @@ def test_cfg_job_prints_every_point_of_a_sweep(results):
     assert points == [("lstm", 1), ("lstm", 2), ("mlp", 1), ("mlp", 2)]
 
 
+@pytest.mark.slow
 def test_a_folder_of_configs_of_ones_own_is_searched(write_config, tmp_path, environment):
     folder = write_config("experiment", "own", "# @package _global_\nmodel: {hidden_size: 5}\n")
     command = ["-m", "nnexp", "--config-dir", Path(folder).name, "--cfg", "job", "experiment=own"]

@@ -129,6 +129,7 @@ EXPERIMENTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "part"), EXPERIMENTS, ids=[case[0][:60] for case in EXPERIMENTS])
 def test_a_file_is_checked_as_strictly_as_the_command_line(registry, write_config, text, part):
     folder = write_config("experiment", "wrong", f"# @package _global_\n{text}\n")

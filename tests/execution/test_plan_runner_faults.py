@@ -59,6 +59,7 @@ def shown(folder: Path) -> tuple[str, str, float]:
     return Status.Name(end.session_end_info.status), word, fault
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("stack", ["true", "false"])
 def test_each_fault_costs_its_own_run_and_is_told(sweep, capsys, tmp_path: Path, workers: int, stack: str) -> None:
@@ -84,6 +85,7 @@ def test_each_fault_costs_its_own_run_and_is_told(sweep, capsys, tmp_path: Path,
     assert stamps(sweep(f"stack={stack}", workers=workers)) == before
 
 
+@pytest.mark.slow
 def test_what_failed_is_tried_again_where_that_is_asked_and_only_that(sweep) -> None:
     planned = sweep(faults="0,2,5")
     before = stamps(planned)
@@ -94,12 +96,14 @@ def test_what_failed_is_tried_again_where_that_is_asked_and_only_that(sweep) -> 
     assert after[1]["run.json"] > before[1]["run.json"]
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_tried_as_often_as_is_asked(sweep, capsys) -> None:
     (_, failed) = sweep(faults="0,4", retries=2)
     assert failed.status == "failed"
     assert capsys.readouterr().err.count("Retrying") == 2
 
 
+@pytest.mark.slow
 def test_a_lane_that_is_tried_again_waits_until_its_stack_lets_go_of_it(sweep, capsys) -> None:
     good, bad = sweep("trainer.max_steps=4000", faults="0,2", retries=1)
     assert (good.status, bad.status) == ("finished", "failed")
@@ -107,6 +111,7 @@ def test_a_lane_that_is_tried_again_waits_until_its_stack_lets_go_of_it(sweep, c
     assert ["Retrying" in line for line in told] == [True, False]
 
 
+@pytest.mark.slow
 def test_a_sweep_ends_with_the_failures_that_are_allowed(sweep, capsys) -> None:
     stop = StopRequest()
     planned = sweep("stack=false", faults="1,0,2", workers=1, on_error="stop", stop=stop)
@@ -130,6 +135,7 @@ def test_in_the_commands_own_process_faults_that_leave_it_alive_cost_their_run_o
     ]
 
 
+@pytest.mark.slow
 def test_a_rerun_lies_beside_the_old_run(sweep, tmp_path: Path) -> None:
     old = sweep(faults="0,7")
     before = stamps(old)

@@ -16,6 +16,7 @@ import pytest
 
 SWEEP = ["-m", "dataset=moons", "model=mlp", "model.hidden_size=4,8", "seed=0,1", "trainer.max_steps=3000"]
 SWEEP += ["checkpoint_every=200", "sweep.workers=2"]
+pytestmark = pytest.mark.slow
 Bytes = dict[str, tuple[bytes, bytes]]
 
 
@@ -71,10 +72,11 @@ def wait_for_checkpoints(folder: Path, process: subprocess.Popen[str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Bytes:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    subprocess.run([sys.executable, "-m", "nnexp", *SWEEP], cwd=folder, check=True, capture_output=True)
-    return content(folder)
+def undisturbed(made_once) -> Bytes:
+    def fill(folder: Path) -> None:
+        subprocess.run([sys.executable, "-m", "nnexp", *SWEEP], cwd=folder, check=True, capture_output=True)
+
+    return content(made_once("undisturbed-sweep", fill))
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ def results(planned: list[PlannedRun]) -> dict[str, tuple[bytes, bytes]]:
     }
 
 
+@pytest.mark.slow
 def test_every_pair_is_the_same_in_a_sweep_and_alone(registry: Registry, tmp_path: Path) -> None:
     def run(jobs: list[Job], asked: SweepOptions) -> list[PlannedRun]:
         return run_plan(plan_cohorts(jobs, registry), registry, StopRequest(), asked, quiet=True)
@@ -70,6 +71,7 @@ print(json.dumps(seen))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="only Linux tells a process's memory and files there")
 def test_many_jobs_in_one_process_take_no_more_memory_and_no_more_files(tmp_path: Path) -> None:
     words = [sys.executable, "-c", MANY, str(tmp_path / "runs"), "80"]

@@ -60,6 +60,7 @@ def wait_for_all(pool: WorkerExecutor) -> None:
     assert not pool.num_busy
 
 
+@pytest.mark.slow
 def test_each_task_has_a_process_and_reports_the_end_of_its_run(pool, tasks) -> None:
     workers, events = pool
     one, two = tasks(0, 1)
@@ -72,6 +73,7 @@ def test_each_task_has_a_process_and_reports_the_end_of_its_run(pool, tasks) -> 
     assert sorted(content for _, kind, content in events if kind == "run_ended") == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -102,6 +104,7 @@ def test_where_no_process_can_be_made_nothing_stays_open(pool, tasks, monkeypatc
     assert (workers.num_busy, len(os.listdir("/proc/self/fd"))) == (0, before), raised
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "is_cut"), [(1.0, False), (1e-12, True)])
 def test_a_worker_takes_no_more_than_its_share_of_the_memory(
     registry, tmp_path: Path, share: float, is_cut: bool
@@ -118,6 +121,7 @@ def test_a_worker_takes_no_more_than_its_share_of_the_memory(
     assert [planned.status for planned in cohort] == ["finished"] * 2
 
 
+@pytest.mark.slow
 def test_a_thread_that_a_plugin_leaves_behind_keeps_no_process_alive(pool, tasks) -> None:
     workers, _ = pool
     (task,) = tasks(8)
@@ -128,6 +132,7 @@ def test_a_thread_that_a_plugin_leaves_behind_keeps_no_process_alive(pool, tasks
     assert task.cohort[0].status == "finished"
 
 
+@pytest.mark.slow
 def test_what_a_plugin_prints_stands_in_the_log_of_its_run(pool, tasks) -> None:
     workers, events = pool
     (task,) = tasks(7)
@@ -137,6 +142,7 @@ def test_what_a_plugin_prints_stands_in_the_log_of_its_run(pool, tasks) -> None:
     assert set((task.cohort[0].run.path / "log.txt").read_text().splitlines()) == {"it prints"}
 
 
+@pytest.mark.slow
 def test_each_worker_has_a_gpu_of_its_own_while_there_are_enough(faulty, tasks) -> None:
     workers = WorkerExecutor(2, lambda *_: None, faulty, ["3", "GPU-7"])
     made = tasks(9, 9.5)
@@ -148,6 +154,7 @@ def test_each_worker_has_a_gpu_of_its_own_while_there_are_enough(faulty, tasks) 
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
 
 
+@pytest.mark.slow
 def test_workers_that_are_asked_to_stop_save_a_checkpoint(pool, tasks) -> None:
     workers, events = pool
     (task,) = tasks(0, steps=10_000_000)
@@ -158,6 +165,7 @@ def test_workers_that_are_asked_to_stop_save_a_checkpoint(pool, tasks) -> None:
     assert (task.cohort[0].run.path / "last.ckpt").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the system tells it on Linux only; elsewhere a thread must run")
 def test_a_worker_that_is_deaf_goes_when_the_command_goes(tmp_path: Path, faulty) -> None:
     """C code that lets no thread run: a regular expression that takes for ever."""
@@ -213,6 +221,7 @@ def test_a_file_of_the_working_folder_is_taken_for_no_module_of_python(tmp_path:
     assert result.stdout == "there\n", result.stderr
 
 
+@pytest.mark.slow
 def test_a_worker_outlives_the_process_that_it_was_forked_from(pool, tasks) -> None:
     workers, events = pool
     one, two = tasks(0, 9, steps=3000)
@@ -224,6 +233,7 @@ def test_a_worker_outlives_the_process_that_it_was_forked_from(pool, tasks) -> N
     assert not [content for _, kind, content in events if kind == "finished" and "error" in content]
 
 
+@pytest.mark.slow
 def test_closing_ends_all_processes_at_once(pool, tasks) -> None:
     workers, events = pool
     (task,) = tasks(0, steps=10_000_000)
@@ -235,6 +245,7 @@ def test_closing_ends_all_processes_at_once(pool, tasks) -> None:
     assert not task.cohort[0].run.is_locked
 
 
+@pytest.mark.slow
 def test_the_process_that_workers_are_forked_from_touches_no_cuda_and_starts_no_thread() -> None:
     code = """
 import os, threading
@@ -252,6 +263,7 @@ assert not os.path.isdir("/proc/self/task") or len(os.listdir("/proc/self/task")
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.slow
 def test_a_progress_bar_of_torch_makes_no_semaphore_that_a_killed_worker_leaves() -> None:
     code = """
 import nnexp.execution.preload, multiprocessing.synchronize as made

@@ -79,6 +79,7 @@ def test_a_finished_run_is_looked_into_at_its_last_step_and_is_otherwise_as_it_w
     assert events.Scalars("train/loss")[-1].step == 30
 
 
+@pytest.mark.slow
 def test_what_has_looked_does_not_look_again_until_its_code_or_its_values_change(train, counts, write_plugin) -> None:
     run = train(*JOB, "probe=counts", plugins=counts)
     seen = len(asked(run))
@@ -98,6 +99,7 @@ def test_what_has_looked_does_not_look_again_until_its_code_or_its_values_change
     assert len(asked(run)) == seen + 1
 
 
+@pytest.mark.slow
 def test_a_probe_that_does_not_fit_is_not_asked_again_and_one_that_raises_is(train, counts) -> None:
     run = train(*JOB, plugins=counts)
     for _ in range(2):
@@ -115,6 +117,7 @@ def test_a_probe_that_does_not_fit_is_not_asked_again_and_one_that_raises_is(tra
     assert run.read()["notes"] == []
 
 
+@pytest.mark.slow
 def test_what_was_seen_with_other_values_is_forgotten(train, counts) -> None:
     run = train(*JOB, "probe=[counts,gradient_norm]", "probe.counts.every=10", plugins=counts)
     records = sorted(path.name for path in (run.path / "figures").glob("counts-*.json"))
@@ -132,6 +135,7 @@ def test_a_run_without_its_weights_stays_as_it_is_with_a_note(train, counts) -> 
     assert "could not be looked into" in run.read()["notes"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"probe": 1, "step": 30, "fits": true}', b'{"step": "30"}'])
 def test_a_record_that_is_damaged_is_left_out_and_costs_nothing_else(train, counts, content: bytes) -> None:
     run = train(*JOB, "probe=counts", plugins=counts)
@@ -184,6 +188,7 @@ def test_a_finished_run_stays_finished_where_looking_into_it_ends_the_process(
     assert all("probes could not be run on the finished run" in run.read()["notes"][0] for run in after)
 
 
+@pytest.mark.slow
 def test_what_an_interrupted_run_was_told_of_its_probes_and_their_last_numbers_are_kept(train, counts) -> None:
     overrides = [*JOB, "probe=[counts,gradient_norm,filters]", "checkpoint_every=5", "probe.gradient_norm.every=7"]
     whole = train(*overrides, "probe.counts.is_broken=true", plugins=counts, runs="whole")

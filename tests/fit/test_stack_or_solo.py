@@ -81,6 +81,7 @@ def paths(runs: list[Run]) -> list[str]:
     return [run.read()["path"] for run in runs]
 
 
+@pytest.mark.slow
 def test_of_twelve_lanes_the_faulty_ones_end_and_the_others_are_as_without_them(sweep) -> None:
     runs = sweep(FAULTY, "seed=0,1,2,3,4,5", "model.value=0,1,2", "trainer.max_steps=60")
     by_value = [runs[value::3] for value in range(3)]
@@ -105,6 +106,7 @@ SQUARES = """
 """
 
 
+@pytest.mark.slow
 def test_a_lane_that_diverges_late_ends_with_the_weights_from_before_and_leaves_the_others(sweep) -> None:
     """Its rate makes the weights overflow after some updates; alone, it ends at the same step in the same way."""
     job = ["trainer=sgd", "trainer.momentum=0.5"]
@@ -121,6 +123,7 @@ def test_a_lane_that_diverges_late_ends_with_the_weights_from_before_and_leaves_
     torch.testing.assert_close(weights, torch.load(alone.path / "model.pt")["weights"])
 
 
+@pytest.mark.slow
 def test_lanes_stop_early_each_at_its_own_step(sweep) -> None:
     patient = ["trainer.patience=1", "trainer.eval_every=5", "trainer.max_steps=300", "trainer.lr=0.3"]
     runs = sweep(PLAIN, *patient, "seed=range(6)")
@@ -138,6 +141,7 @@ READS = """
 """
 
 
+@pytest.mark.slow
 def test_values_that_forward_reads_make_stacks_of_their_own(sweep) -> None:
     runs = sweep(READS, "model.value=0,0.5", "seed=0,1")
     assert paths(runs) == ["stacked"] * 4
@@ -161,6 +165,7 @@ KEEPS = """
 """
 
 
+@pytest.mark.slow
 def test_a_value_kept_as_a_buffer_is_stacked_and_one_that_forward_does_not_read_is_no_matter(sweep) -> None:
     runs = sweep(KEEPS, "model.value=0,0.5,3")
     assert paths(runs) == ["stacked"] * 3
@@ -187,6 +192,7 @@ HIDES = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("methods", "reason"),
     [
@@ -214,6 +220,7 @@ NORMALISES = """
 """
 
 
+@pytest.mark.slow
 def test_running_means_are_each_lanes_own(sweep) -> None:
     runs = sweep(NORMALISES, "trainer=sgd", "seed=0,1,2")
     assert paths(runs) == ["stacked"] * 3
@@ -224,6 +231,7 @@ def test_running_means_are_each_lanes_own(sweep) -> None:
     assert files(sweep(NORMALISES, "trainer=sgd", "seed=2,0", runs="pair")[0]) == files(runs[2])
 
 
+@pytest.mark.slow
 def test_what_is_left_of_a_sweep_is_trained_as_with_all_of_it(sweep) -> None:
     whole = sweep(PLAIN, "seed=0,1,2", runs="whole")
     sweep(PLAIN, "seed=0,1")
@@ -288,6 +296,7 @@ COMPLEX = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("methods", [SCALAR, ASSIGNS, CONVOLVES, SHARES, RESHAPES, COUNTS_ALWAYS, COMPLEX])
 def test_a_module_of_many_ways_is_the_same_in_every_stack_and_near_the_run_alone(sweep, methods: str) -> None:
     job = ["precision=64", "trainer=sgd"]
@@ -319,6 +328,7 @@ HOOKED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("methods", "point", "reason"),
     [
@@ -354,6 +364,7 @@ class Own(Trainer):
 '''
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("direction", "reason"),
     [
@@ -383,6 +394,7 @@ DROPS = """
 """
 
 
+@pytest.mark.slow
 def test_dropout_is_each_lanes_own_and_equal_in_distribution_to_the_run_alone(sweep) -> None:
     job = ["trainer.max_steps=200", "checkpoint_every=50"]
     runs = sweep(DROPS, *job, "seed=range(12)")
@@ -417,6 +429,7 @@ class Explodes(CohortModule):
         raise self.raised
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [RuntimeError("broken"), MemoryError("not enough"), SystemExit(0)], ids=repr)
 def test_an_error_that_no_lane_owns_halves_the_cohort_until_its_cause_is_alone(
     registry, tmp_path: Path, error: BaseException
@@ -448,6 +461,7 @@ def test_an_error_that_no_lane_owns_halves_the_cohort_until_its_cause_is_alone(
     ]
 
 
+@pytest.mark.slow
 def test_a_cohort_that_is_stopped_goes_on_as_a_stack(sweep) -> None:
     whole = sweep(PLAIN, "seed=0,1,2", "checkpoint_every=7")
 
@@ -479,6 +493,7 @@ def test_memory_cuts_a_cohort_into_even_stacks(sweep, monkeypatch) -> None:
     assert paths(runs) == ["solo"] * 2
 
 
+@pytest.mark.slow
 def test_a_stack_for_which_memory_does_not_suffice_is_halved(sweep, monkeypatch) -> None:
     class Large(Stack):
         def __init__(self, lanes, stopped, **rest) -> None:

@@ -187,6 +187,7 @@ def _measured(script: str, *arguments: object) -> list[int]:
     return [int(word) for word in done.stdout.split()]
 
 
+@pytest.mark.slow
 def test_five_megabytes_of_text_need_less_than_twice_their_size(texts):
     rows, growth = _measured(MEMORY, *texts)
     assert rows == 4_500_000 - 40

@@ -132,6 +132,7 @@ def test_a_planted_fault_is_found(load, name):
         rule(faulty, DATA[data])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", contract.ALWAYS, ids=lambda rule: rule.__name__)
 @pytest.mark.parametrize("model", sorted({fault.model for fault in FAULTS.values()}))
 def test_a_copy_without_fault_passes(load, model, rule):

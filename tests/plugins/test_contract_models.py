@@ -1,11 +1,12 @@
 """What every model that is found must keep, on every dataset that is found and on each kind of data."""
 
 from functools import cache
+from itertools import product
 
 import contract
 import pytest
 from contract import rows, steps
-from contract.combinations import covering
+from contract.combinations import covering, slow_but
 from contract.readme import REGISTRY
 
 from nnexp.data.data_spec import DataSpec
@@ -30,6 +31,8 @@ def _having(parameter: str) -> list[Plugin]:
     return [plugin for plugin in MODELS if parameter in plugin.parameters]
 
 
+OPTIONS = contract.ALWAYS, MODELS, list(SHAPES)
+ALL_SHAPES = slow_but(covering(*OPTIONS), list(product(*OPTIONS)))
 # A rule that holds on data of each shape is broken by a dataset at most where that has a size of its own.
 EVERY_TWO = covering(contract.ALWAYS, MODELS, REGISTRY.names("dataset"))
 every_data = pytest.mark.parametrize("name", [*SHAPES, *REGISTRY.names("dataset")])
@@ -37,13 +40,12 @@ every_shape = pytest.mark.parametrize("name", SHAPES)
 every_kind = pytest.mark.parametrize("name", contract.KINDS)
 
 
-@pytest.mark.parametrize("plugin", MODELS, ids=_name)
-@every_shape
-@pytest.mark.parametrize("rule", contract.ALWAYS, ids=_name)
+@pytest.mark.parametrize(("rule", "plugin", "name"), ALL_SHAPES, ids=_name)
 def test_every_model_keeps_every_rule_on_data_of_every_shape(rule, plugin, name):
     rule(plugin.load(), _spec(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "plugin", "name"), EVERY_TWO, ids=_name)
 def test_every_model_and_rule_meet_every_dataset(rule, plugin, name):
     rule(plugin.load(), _spec(name))

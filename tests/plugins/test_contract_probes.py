@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from contract.combinations import cover, slow_but
 from contract.readme import REGISTRY
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -35,6 +36,7 @@ OTHERS = [
     ("moons", "mlp", "model.num_layers=0"),
 ]
 DRAWN = [("edges", "cnn"), ("pattern", "lstm"), ("moons", "mlp"), ("chartext", "rnn"), ("edges", "vit")]
+FEW = [(pair,) for pair in cover(PAIRS, 1)]
 DATASETS = DatasetCache()
 
 
@@ -64,7 +66,7 @@ def undrawn_pictures(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReq
         monkeypatch.setattr("nnexp.probing.runner.render", lambda *_: {})
 
 
-@pytest.mark.parametrize("pair", [*PAIRS, *OTHERS], ids="-".join)
+@pytest.mark.parametrize("pair", slow_but(FEW, [(pair,) for pair in [*PAIRS, *OTHERS]]), ids="-".join)
 def test_every_probe_says_what_it_sees_or_nothing_and_leaves_the_lane_as_it_was(pair, tmp_path: Path, undrawn) -> None:
     with undrawn():
         lane, before, sights = looked(pair, 2)
@@ -78,6 +80,7 @@ def test_every_probe_says_what_it_sees_or_nothing_and_leaves_the_lane_as_it_was(
     assert [record["probe"] for record in Figures(tmp_path).records()] == PROBES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", [("moons", "mlp"), ("edges", "cnn"), ("pattern", "lstm")], ids="-".join)
 def test_what_is_seen_is_the_same_when_it_is_looked_at_again(pair) -> None:
     first, again = (looked(pair, 1)[2] for _ in range(2))
@@ -92,7 +95,7 @@ def test_what_is_seen_is_the_same_when_it_is_looked_at_again(pair) -> None:
 
 
 @pytest.mark.drawn
-@pytest.mark.parametrize("pair", DRAWN, ids="-".join)
+@pytest.mark.parametrize("pair", slow_but([(("moons", "mlp"),)], [(pair,) for pair in DRAWN]), ids="-".join)
 def test_every_picture_is_labelled_and_can_be_read_and_is_the_same_from_the_numbers_as_json(
     pair, tmp_path: Path
 ) -> None:

@@ -5,13 +5,14 @@ import itertools
 import pytest
 import torch
 from contract import trainers
-from contract.combinations import covering
+from contract.combinations import cover, covering, slow_but
 from contract.readme import REGISTRY
 from contract.trainers import by_optimizer, moving_bowl, purely, start
 
 TRAINERS = {name: REGISTRY.get("trainer", name).load() for name in REGISTRY.names("trainer")}
 PURE = [name for name, made in TRAINERS.items() if trainers.is_pure(made)]
 VARIANTS = [(name, values) for name in TRAINERS for values in trainers.variants(REGISTRY.get("trainer", name))]
+EVERY_TWO = covering(REGISTRY.names("dataset"), REGISTRY.names("model"), list(TRAINERS))
 
 every_trainer = pytest.mark.parametrize("name", TRAINERS)
 every_pure_trainer = pytest.mark.parametrize("name", PURE)
@@ -86,9 +87,7 @@ def test_the_state_is_made_of_tensors_of_the_weights_shape_and_precision(name):
     assert {(t.shape, t.dtype) for t in [*state.values(), *after.values()]} <= {((3, 30), torch.float32)}
 
 
-@pytest.mark.parametrize(
-    ("dataset", "model", "trainer"), covering(REGISTRY.names("dataset"), REGISTRY.names("model"), list(TRAINERS))
-)
+@pytest.mark.parametrize(("dataset", "model", "trainer"), slow_but(cover(EVERY_TWO, 1), EVERY_TWO))
 def test_every_two_plugins_train_together_and_leave_global_generators_alone(
     make_lane, undrawn, dataset, model, trainer
 ):

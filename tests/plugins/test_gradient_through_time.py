@@ -91,6 +91,7 @@ def test_the_gradient_of_the_first_step_is_that_of_the_claims(length):
         assert 10 ** _claimed(kind, bias, length, 0) == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "length"), OVER_SEEDS)
 def test_over_the_seeds_of_the_claims_its_mean_is_theirs(name, length):
     kind = {"rnn": nn.RNN, "lstm": nn.LSTM}[name]
@@ -120,6 +121,7 @@ class Noise:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "length"), OVER_SEEDS)
 def test_runs_that_train_for_0_steps_write_the_same_for_other_draws(
     tmp_path, registry_with, write_plugin, monkeypatch, name, length
@@ -418,6 +420,7 @@ def test_a_model_without_states_has_the_gradient_of_its_inputs_alone(view_of):
     assert set(seen.scalars) == {"first_log10", "last_log10", "decay_log10_per_step"}
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn_from_what_is_written(view_of):
     """Of two layers in both directions not all states can be shown, and the label says so."""
     seen = Probe()(view_of("dataset=edges", "model=lstm", "model.num_layers=2", "model.bidirectional=true"))

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from contract.registry import plugin
+from contract.registry import REGISTRY, plugin
 
 from nnexp import Trainer
-from nnexp.registry.discovery import discover
 
 SGD, Adam = plugin("trainer", "sgd"), plugin("trainer", "adam")
 WEIGHTS = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
@@ -87,7 +86,7 @@ def test_the_base_says_what_a_trainer_must_define():
 
 @pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_a_trainer_has_all_parameters_of_the_base_with_its_own_defaults(name):
-    trainer = discover().get("trainer", name)
+    trainer = REGISTRY.get("trainer", name)
     base = {"max_steps", "batch_size", "lr", "weight_decay", "clip_norm", "eval_every"}
     assert base <= set(trainer.parameters)
     made = trainer.load()()
@@ -97,6 +96,6 @@ def test_a_trainer_has_all_parameters_of_the_base_with_its_own_defaults(name):
 @pytest.mark.parametrize("key", ["lr", "weight_decay", "clip_norm"])
 @pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_rates_may_differ_between_lanes_and_the_number_of_steps_may_not(name, key):
-    parameters = discover().get("trainer", name).parameters
+    parameters = REGISTRY.get("trainer", name).parameters
     assert parameters[key].per_lane
     assert not parameters["max_steps"].per_lane

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from contract.registry import REGISTRY
 from contract.stopping import StopAfter
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -17,10 +18,9 @@ from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.plan_runner import run_plan
 from nnexp.probing.schedule import drawn_steps
-from nnexp.registry.discovery import discover
 from nnexp.rundir.run import Run
 
-ALL = f"probe=[{','.join(discover().names('probe'))}]"
+ALL = f"probe=[{','.join(REGISTRY.names('probe'))}]"
 RUDE = '''"""One that does all that it should not. Our own."""
 from dataclasses import dataclass
 import os, random, sys, warnings
@@ -76,6 +76,7 @@ def contents(run: Run) -> dict[str, bytes]:
     return {name: (run.path / name).read_bytes() for name in ("metrics.csv", "model.pt")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", [("dataset=moons", "model=mlp"), ("dataset=pattern", "model=gru")], ids="-".join)
 def test_a_run_with_all_probes_is_the_run_without_to_the_last_bit(train, pair: tuple[str, str]) -> None:
     overrides = [*pair, "trainer.max_steps=12", "trainer.clip_norm=0.5"]
@@ -91,6 +92,7 @@ def launched(folder: Path, registry, *overrides: str) -> list[Run]:
     return [item.run for item in run_plan(plan_cohorts(jobs, registry), registry, StopRequest(), quiet=True)]
 
 
+@pytest.mark.slow
 def test_each_lane_of_a_stack_is_observed_and_trains_the_same(tmp_path: Path, registry) -> None:
     overrides = ["dataset=moons", "model=mlp", "seed=0,1,2", "trainer.max_steps=12"]
     plain = launched(tmp_path / "plain", registry, *overrides)
@@ -108,6 +110,7 @@ def rude(registry_with, write_plugin):
     return registry_with(write_plugin("rude", RUDE, kind="probe").parent.parent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["", "raise", "exit", "draw", "name", "type", "text"])
 def test_a_rude_probe_changes_nothing_and_its_errors_stop_only_the_probe(train, rude, fault: str, undrawn) -> None:
     overrides = ["dataset=moons", "model=mlp", "trainer.max_steps=12"]
@@ -137,6 +140,7 @@ def test_a_probe_that_returns_none_is_called_once(train, rude) -> None:
     assert run.read()["notes"] == []
 
 
+@pytest.mark.slow
 def test_scalars_and_pictures_are_in_the_event_file_at_the_observed_steps(train) -> None:
     run = train(
         "dataset=moons", "model=mlp", "trainer.max_steps=40", "probe=gradient_norm", "probe.gradient_norm.every=2"
@@ -161,6 +165,7 @@ def test_texts_are_shown_at_the_steps_of_pictures_and_all_are_saved(train) -> No
     assert len([*(run.path / "figures").glob("sample-00*.json")]) == 16
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_with_the_figures_and_events_of_one_that_was_not(train) -> None:
     overrides = ["dataset=moons", "model=mlp", "trainer.max_steps=60", "probe=gradient_norm"]
     overrides += ["probe.gradient_norm.every=20", "checkpoint_every=7"]
@@ -180,6 +185,7 @@ def test_an_interrupted_run_ends_with_the_figures_and_events_of_one_that_was_not
     assert steps[0] == steps[1] == [0, 20, 40, 60]
 
 
+@pytest.mark.slow
 def test_a_run_that_stops_early_is_observed_at_its_last_step(train) -> None:
     overrides = ["dataset=moons", "model=mlp", "trainer.lr=1", "trainer.eval_every=5", "trainer.patience=2"]
     run = train(*overrides, "trainer.max_steps=3000", "probe=gradient_norm")
@@ -196,6 +202,7 @@ print(code, "matplotlib" in sys.modules, "matplotlib.pyplot" in sys.modules)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("probes", "expected"), [("probe=[]", "0 False False"), ("probe=gradient_norm", "0 True False")]
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from contract.combinations import cover, slow_but
 from contract.registry import REGISTRY
 
 from nnexp.config.job import Job
@@ -20,10 +21,10 @@ from nnexp.training.lane import Lane
 
 EVERY_KIND = ["moons", "pattern", "chartext", "edges"]  # one dataset of each: many stacks are made
 PAIRS = [(dataset, model) for dataset in EVERY_KIND for model in REGISTRY.names("model")]
-PAIRS += [("sine", "mlp"), ("gaussian", "lstm")]  # whose targets are values
+OF_VALUES = [("sine", "mlp"), ("gaussian", "lstm")]
 # With larger rates training of some pairs is chaotic: a change of one last digit grows tenfold every few steps.
 CALM = ["trainer.lr=0.002", "trainer.max_steps=200"]
-every_pair = pytest.mark.parametrize(("dataset", "model"), PAIRS)
+FEW = cover(PAIRS, 1)
 
 
 def small(dataset: str, model: str) -> list[str]:
@@ -74,7 +75,7 @@ def relative(one: list[float], other: list[float]) -> torch.Tensor:
     return (mine - theirs).abs() / theirs.abs()
 
 
-@every_pair
+@pytest.mark.parametrize(("dataset", "model"), slow_but(FEW, [*PAIRS, *OF_VALUES]))
 def test_in_float64_weights_batches_and_losses_are_those_of_the_run_alone(
     make_stack, make_lane, dataset: str, model: str
 ) -> None:
@@ -99,8 +100,7 @@ def numbers(stack: Stack, lane: Lane) -> tuple[object, ...]:
     return rows.losses, rows.norms, rows.sparse, [t.tolist() for t in tensors], stack.evaluate("val")[lane]
 
 
-@pytest.mark.parametrize("model", REGISTRY.names("model"))
-@pytest.mark.parametrize("dataset", EVERY_KIND)
+@pytest.mark.parametrize(("dataset", "model"), slow_but(FEW, PAIRS))
 def test_in_float32_a_lane_is_the_same_in_every_stack_and_near_the_run_alone(
     make_stack, make_lane, dataset: str, model: str
 ) -> None:
@@ -129,6 +129,7 @@ ODD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ODD, ids=lambda overrides: "-".join(overrides))
 @pytest.mark.parametrize(("dataset", "precision"), [("edges", 32), ("gaussian", 64)])
 def test_where_arrays_end_within_a_vector_a_lane_is_the_same_at_every_place(make_stack, model, dataset, precision):
@@ -141,6 +142,7 @@ def test_where_arrays_end_within_a_vector_a_lane_is_the_same_at_every_place(make
     assert all(each == found[0] for each in found[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mlp", "cnn", "lstm"])
 def test_of_many_lanes_each_is_the_same_to_the_last_bit(make_stack, model: str) -> None:
     overrides = [*small("edges", model), "trainer.batch_size=5"]
@@ -150,6 +152,7 @@ def test_of_many_lanes_each_is_the_same_to_the_last_bit(make_stack, model: str) 
         assert many_rows[many.lanes[place]] == few_rows[few.lanes[other]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["rnn", "lstm", "gru"])
 def test_torch_and_compiled_kernels_agree(make_stack, model: str) -> None:
     overrides = [*small("pattern", model), "precision=64"]
@@ -161,6 +164,7 @@ def test_torch_and_compiled_kernels_agree(make_stack, model: str) -> None:
     assert relative(compiled.advance(100)[compiled.lanes[1]].losses, rows).max() < 1e-10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "varied",
     [

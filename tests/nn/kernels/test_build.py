@@ -64,6 +64,7 @@ def test_a_library_is_made_once_and_found_again(compiler, tmp_path):
     assert [stat.S_IMODE(p.stat().st_mode) for p in (path.parent, path)] == [0o700, 0o700]
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_damaged_library_is_made_anew_and_never_loaded(compiler, tmp_path):
     compiler(QUICK)
@@ -78,6 +79,7 @@ def test_a_damaged_library_is_made_anew_and_never_loaded(compiler, tmp_path):
         assert [p.read_bytes() for p in _kept(tmp_path)] == [whole]
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_each_compiler_processor_and_source_has_a_library_of_its_own(compiler, tmp_path, monkeypatch):
     compiler(QUICK)
@@ -180,6 +182,7 @@ def test_cxx_is_the_compiler_with_its_arguments(compiler, monkeypatch):
     assert Path(f"{path}.log").read_text().count("-DCHOSEN") == 2
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_processes_that_start_at_once_all_find_a_whole_library(compiler, tmp_path):
     compiler(QUICK)

@@ -57,6 +57,7 @@ def test_a_state_stays_where_the_input_is_padding(kernel, mode, reverse, whole):
         _same([t[k] for t in together], wanted, 1e-12, 1e-12)
 
 
+@pytest.mark.slow
 @every_way
 @pytest.mark.parametrize("bias", [True, False], ids=["biases", "no biases"])
 @every_mode
