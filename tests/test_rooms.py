@@ -38,7 +38,7 @@ def test_the_contracts_are_kept() -> None:
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [
-        ("base/errors.py", "from nnexp.config import Job", "Rooms import only from rooms below them"),
+        ("base/console.py", "from nnexp.config import Job", "Rooms import only from rooms below them"),
         ("data/losses.py", "def f(): from nnexp.fit import CohortFit", "Rooms import only from rooms below them"),
         (
             "rundir/run.py",
