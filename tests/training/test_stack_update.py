@@ -9,7 +9,7 @@ from nnexp.training.flat_weights import FlatWeights
 from nnexp.training.optimizer_step import PureUpdate, StackUpdate, clip_gradient
 
 SGD = plugin("trainer", "sgd")
-RATES = {
+RATES: dict[str, list[dict[str, float | None]]] = {
     "none": [{}, {}, {}],
     "lr": [{"lr": 0.1}, {"lr": 0.01}, {"lr": 1.0}],
     "weight_decay": [{"weight_decay": 0.0}, {"weight_decay": 0.5}, {"weight_decay": 0.01}],
