@@ -28,7 +28,9 @@ def test_one_run_shows_every_split_its_size_and_where_to_look(train) -> None:
 def test_one_run_shows_notes_and_errors(train) -> None:
     assert "note:  there are only 114 sequences" in run_summary(train("dataset.length=8", "trainer.max_steps=0"))
     failed = train("dataset.length=2")
-    assert "error: ValueError: dataset.pattern has 3 bits: set at least 1, at most dataset.length=2. (" in run_summary(failed)
+    assert "error: ValueError: dataset.pattern has 3 bits: set at least 1, at most dataset.length=2. (" in run_summary(
+        failed
+    )
     assert f"pattern.py:{failed.read()['error']['message'].rpartition(':')[2][:-1]})" in run_summary(failed)
     assert f"Traceback: {shortest_path(failed.path / 'error.txt')}." in run_summary(failed)
 
