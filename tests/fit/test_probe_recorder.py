@@ -132,7 +132,7 @@ def test_a_run_without_its_weights_stays_as_it_is_with_a_note(train, counts) -> 
     run = train(*JOB, plugins=counts)
     (run.path / "model.pt").write_bytes(b"torn")
     assert train(*JOB, "probe=counts", plugins=counts).status == "finished"
-    assert "could not be looked into" in run.read()["notes"][0]
+    assert "probes could not be run on the finished run" in run.read()["notes"][0]
 
 
 @pytest.mark.slow

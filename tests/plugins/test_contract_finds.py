@@ -45,8 +45,7 @@ FORGET, PADDING = steps.the_forget_bias_counts_once, steps.padding_moves_no_outp
 
 WINDOWS = "from nnexp.data import as_vector, as_windows\n"
 WEIGHTS = "nn.Parameter(torch.randn(num_patches, hidden_size) * 0.02)"
-HIDDEN, VECTOR = "self.hidden(as_vector(x, self.data, lengths))", "as_vector(x, self.data, lengths)"
-HEAD = "return self.head(as_vector(x, self.data, lengths))"
+HIDDEN, HEAD = "self.hidden(inputs)", "output: Tensor = self.head(inputs)"
 KEEP = 'self.kept = getattr(self, "kept", 0) + x.detach().mean()\n        '
 SEED = "torch.manual_seed(0)\n        "
 EMBED = "self.embed = "
@@ -77,9 +76,9 @@ FAULTS = {
         f"{KEEP}{HEAD} + self.kept * self.training",
     ),
     "rows count by their place in the batch": Fault(
-        ALONE, "a vector", "mlp", HIDDEN, f"self.hidden({VECTOR} + x.new_ones(len(x), 1).cumsum(0))"
+        ALONE, "a vector", "mlp", HIDDEN, "self.hidden(inputs + x.new_ones(len(x), 1).cumsum(0))"
     ),
-    "rows are centred on the batch": Fault(ALONE, "a vector", "mlp", HIDDEN, f"self.hidden({VECTOR} - x.mean(0))"),
+    "rows are centred on the batch": Fault(ALONE, "a vector", "mlp", HIDDEN, "self.hidden(inputs - x.mean(0))"),
     "the unfused path of a cnn takes the mean where the fused takes the maximum": Fault(
         LOOP, "an image", "cnn", ".flatten(1, -2).amax(1).T", ".flatten(1, -2).mean(1).T"
     ),

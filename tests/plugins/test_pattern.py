@@ -114,12 +114,12 @@ def test_too_few_strings_give_a_warning_with_the_share_of_test_rows_known_from_t
         made = Pattern(seeded_generator(0, "data"), length=9)
     known = set(_strings(made.train[0]))
     share = sum(string in known for string in _strings(made.test[0])) / 1024
-    assert f"too few for 1536 distinct rows held out: {share:.0%} of the test rows" in str(caught[0].message)
+    assert f"too few for 1536 distinct held-out rows: {share:.0%} of test rows" in str(caught[0].message)
     assert share < 1
 
 
 def test_at_length_8_nearly_every_test_row_is_a_training_row():
-    with pytest.warns(UserWarning, match=r"length 8 .*: (9\d|100)% of the test rows are training rows too"):
+    with pytest.warns(UserWarning, match=r"length 8 .*: (9\d|100)% of test rows are training rows too"):
         Pattern(seeded_generator(0, "data"), length=8)
 
 

@@ -30,7 +30,7 @@ def test_a_probe_has_its_own_keys_and_a_schedule(write_plugin, source: str, ever
     assert registry.broken == {}
     plugin = registry.get("probe", "mine")
     assert plugin.defaults == {"every": every, "size": 2.0}
-    assert plugin.parameters["every"].help.startswith("updates between two looks")
+    assert plugin.parameters["every"].help.startswith("number of updates between observations")
     assert plugin.load()(every=3).every == 3
 
 
