@@ -47,7 +47,7 @@ def test_many_runs_have_a_line_each_with_what_was_swept(registry, tmp_path) -> N
         ["full", "3", "finished", "5"],
     ]
     assert [line.split()[-1] for line in lines[1:5]] == [item.run.path.name for item in begun]
-    assert lines[5:] == [f"look:  tensorboard --logdir {tmp_path / 'default'}"]
+    assert lines[5:] == [f"look:  tensorboard --logdir {shortest_path(tmp_path / 'default')}"]
 
 
 def test_all_that_did_not_finish_is_told_in_one_table(registry, tmp_path) -> None:
