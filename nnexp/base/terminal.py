@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -16,20 +15,21 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-NUMBER = re.compile(r"-?[\d.,]+(e[-+]?\d+)?|nan|-?inf|")
+from nnexp.base.console import is_numeric
+
 GAP = 2  # between columns
 MIN_WIDTH = 16  # of a folded column
-UNBOUNDED = 1_000_000
+UNBOUNDED = 1_000_000  # columns
 
 
 class PlainConsole(Console):
     """A console that shows text as it is ([x], :x: and http://x have no meaning), and never ends the process."""
 
-    def __init__(self, file: TextIO, *, is_terminal: bool = True, width: int | None = None) -> None:
+    def __init__(self, file: TextIO, *, width: int | None = None) -> None:
         super().__init__(
             file=file,
             width=width,
-            force_terminal=is_terminal,
+            force_terminal=True,
             force_jupyter=False,
             soft_wrap=width is None,
             markup=False,
@@ -47,11 +47,11 @@ class PlainConsole(Console):
 
 
 def format_table(rows: Sequence[Sequence[str]]) -> str:
-    """Return the table of `align`."""
+    """Return the table of `align` for the terminal on stdout."""
     table, min_width = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0)), -GAP
     for column in zip(*rows, strict=True):
         width = max(map(cell_len, column))
-        if all(NUMBER.fullmatch(cell) for cell in column[1:]):
+        if is_numeric(column):
             table.add_column(column[0], justify="right", no_wrap=True)
         else:
             width = min(width, MIN_WIDTH)
@@ -59,10 +59,9 @@ def format_table(rows: Sequence[Sequence[str]]) -> str:
         min_width += width + GAP
     for row in rows[1:]:
         table.add_row(*row)
-    is_terminal = sys.stdout.isatty()
-    columns = shutil.get_terminal_size().columns if is_terminal else UNBOUNDED
+    columns = shutil.get_terminal_size().columns
     width = columns if min_width <= columns else UNBOUNDED  # the terminal wraps what cannot be folded into it
-    console = PlainConsole(io.StringIO(), is_terminal=is_terminal, width=width)
+    console = PlainConsole(io.StringIO(), width=width)
     with console.capture() as capture:
         console.print(table)
     return "\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n"))

@@ -58,6 +58,14 @@ def test_columns_are_aligned_by_what_a_character_takes_on_the_screen() -> None:
     assert align([["word", "n"], ["日本", "1"], ["four", "2"]]) == "word  n\n日本  1\nfour  2"
 
 
+def test_a_table_that_is_too_long_to_be_folded_quickly_is_shown_as_in_a_pipe(terminal) -> None:
+    rows = [["name", "meaning"], *[["a", "word " * 30]] * 500]
+    in_a_pipe = align(rows)
+    terminal(60, stdout=True)
+    assert align(rows) == in_a_pipe
+    assert align(rows[:-1]) != in_a_pipe.rpartition("\n")[0]
+
+
 def test_in_a_pipe_every_row_is_a_line_with_its_values_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"COLUMNS": "20", "FORCE_COLOR": "1", "TTY_COMPATIBLE": "1", "TERM": "xterm-256color"}.items():
         monkeypatch.setenv(name, value)
@@ -179,7 +187,7 @@ def test_an_error_of_the_stream_stops_nothing(terminal, monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-def test_rich_is_imported_only_when_something_is_shown(tmp_path: Path) -> None:
+def test_neither_rich_nor_tqdm_is_imported_by_help_errors_and_tables_in_a_pipe(tmp_path: Path) -> None:
     code = """
 import contextlib, io, sys
 from nnexp.commands.cli import command_line
@@ -194,4 +202,4 @@ print(imported())
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "['rich']"
+    assert done.stdout.splitlines()[-1] == "[]"
