@@ -78,8 +78,8 @@ def align(rows: Sequence[Sequence[str]]) -> str:
     columns = []
     for column in zip(*rows, strict=True):
         widths = list(map(_cells, column))
-        gaps = [" " * (max(widths) - width) for width in widths]
-        is_right = is_numeric(column)
+        full, is_right = max(widths), is_numeric(column)
+        gaps = [" " * (full - width) for width in widths]
         columns.append([gap + cell if is_right else cell + gap for cell, gap in zip(column, gaps, strict=True)])
     return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))
 
