@@ -1,4 +1,4 @@
-"""What a person sees at the end: one run as a table of its splits, several as a table of runs."""
+"""Tables printed at the end of a command: one run by its splits, a sweep by its runs, and the failures."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SPLITS = ("train", "val", "test")
 
 
 def format_number(value: Any) -> str:
-    """Four decimals; a number too large or too small for them in powers of ten."""
+    """Return a number with four decimals, or in scientific notation where these would not show it; "" for None."""
     if value is None:
         return ""
     return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.2e}"
 
 
 def run_summary(run: Run) -> str:
-    """Loss and accuracy on each split, and where to look."""
+    """Return the status, metrics of each split, notes and paths of one run."""
     facts = run.read()
     metrics = facts.get("metrics", {})
     names = list(dict.fromkeys(key.partition("/")[2] for key in metrics))
@@ -44,19 +44,19 @@ def run_summary(run: Run) -> str:
 
 
 def _probing(facts: dict[str, Any]) -> str:
-    """What its probes took besides."""
+    """Return the time that probes took and the number of their pictures; "" where none ran."""
     spent = facts.get("probing", {})
     seconds, pictures = spent.get("computing", 0) + spent.get("drawing", 0), spent.get("pictures", 0)
     return f" and {seconds:.1f} s of probes ({plural(pictures, 'picture')})" if seconds else ""
 
 
 def shortest_path(path: Path) -> str:
-    """A path as it is best typed here."""
+    """Return a path absolute or relative to the working directory, whichever is shorter."""
     return min(str(path), os.path.relpath(path), key=len)
 
 
 def run_remarks(run: Run) -> list[str]:
-    """What went wrong, and what the plugins had to say."""
+    """Return lines with the error of a run and the notes of its plugins."""
     facts = run.read()
     error = facts.get("error")
     more = f" Traceback: {shortest_path(run.path / ERROR_FILE)}." if error and error.get("type") != "Diverged" else ""
@@ -65,7 +65,7 @@ def run_remarks(run: Run) -> list[str]:
 
 
 def runs_table(planned: Sequence[PlannedRun]) -> str:
-    """One line for each run: what was swept, how it ended; then what there is to say of single runs."""
+    """Return a row for each run, with swept keys, status and metrics; then notes, and commands for TensorBoard."""
     keys = swept_keys(planned)
     facts = [item.run.read() for item in planned]
     names = list(dict.fromkeys(name for f in facts for name in f.get("metrics", {})))
@@ -88,7 +88,7 @@ def runs_table(planned: Sequence[PlannedRun]) -> str:
 
 
 def sweep_summary(planned: Sequence[PlannedRun]) -> str:
-    """How a sweep ended: all that failed, why, and where the whole of it stands; how many ended how; the table."""
+    """Return the end of a sweep: the table of failures, counts by status, and the path of results.csv."""
     counts = Counter("left out" if item.failure else item.status for item in planned)
     ends = ", ".join(f"{count} {status}" for status, count in counts.items())
     table = results_csv_path(planned)
@@ -97,7 +97,7 @@ def sweep_summary(planned: Sequence[PlannedRun]) -> str:
 
 
 def failures(planned: Sequence[PlannedRun]) -> list[str]:
-    """A line for each job that failed, diverged or was left out, below a head; nothing where there is none."""
+    """Return a table of the jobs that failed, diverged or were skipped, with the reasons; [] if there are none."""
     rows = []
     for item in planned:
         if item.failure:

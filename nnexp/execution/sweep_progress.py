@@ -1,4 +1,4 @@
-"""How far a sweep is, in one line: done, failed, left, time to go, best so far."""
+"""Progress of a sweep in one line: done, failed, left, time to go, best so far."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEST = (("val/accuracy", max), ("val/loss", min))  # the first of these that a r
 
 
 class SweepProgress:
-    """Counts, and shows: one line that changes on a terminal, and elsewhere one now and then.
+    """Counts runs and shows them: a line that is redrawn on a terminal, and elsewhere a line every few seconds.
 
     Args:
         num_jobs: of the sweep.
@@ -39,19 +39,19 @@ class SweepProgress:
             self._next_line = self.began
 
     def step(self, task: Task, step: int) -> None:
-        """A task has come so far."""
+        """Record the step that a task has reached."""
         if not self.parts and not self.tasks_done:  # what comes before, imports above all, is no measure of the rest
             self.began = time.monotonic()
         self.parts[task] = min(1.0, step / steps_of(task.cohort[0].job))
 
     def over(self, task: Task, *, is_done: bool = True) -> None:
-        """A task is over."""
+        """Record that a task has finished."""
         self.parts.pop(task, None)
         if is_done:
             self.tasks_done.append(task)
 
     def count(self, planned: PlannedRun, facts: dict[str, Any]) -> None:
-        """A run has ended, now or before."""
+        """Count a run that has ended, in this command or before it."""
         status = facts["status"]
         is_good = status == "finished"
         self.num_done += is_good
@@ -80,7 +80,7 @@ class SweepProgress:
         return ", ".join(parts)
 
     def _seconds_left(self) -> float | None:
-        """As much longer than so far as the rest is larger than what is done; None where that is too little to tell."""
+        """Estimate from the share of expected cost that is done; None while too little is done to tell."""
         in_work = [(self.costs.of(task), part) for task, part in self.parts.items()]
         done = sum(map(self.costs.of, self.tasks_done)) + sum(cost * part for cost, part in in_work)
         left = sum(map(self.costs.of, self.waiting)) + sum(cost * (1 - part) for cost, part in in_work)
@@ -89,7 +89,7 @@ class SweepProgress:
         return (time.monotonic() - self.began) * left / done
 
     def show(self) -> None:
-        """The line, where it is time for it."""
+        """Show the line, if it is time for it."""
         if self.quiet or time.monotonic() < self._next_line:
             return
         self._next_line = time.monotonic() + (LINE_SECONDS if self._display is None else DRAW_SECONDS)
@@ -101,12 +101,12 @@ class SweepProgress:
         self._told = line
 
     def say(self, text: str, *, is_error: bool = False) -> None:
-        """Something once, above the line."""
+        """Print a message above the line."""
         if not self.quiet or is_error:
             print_err(text)
 
     def close(self) -> None:
-        """The last line stays where lines are told one by one."""
+        """Close the display; where lines are printed one by one, print the last."""
         if self._display is not None:
             self._display.close()
         elif self._told and self.line != self._told:
@@ -114,7 +114,7 @@ class SweepProgress:
 
 
 def format_duration(seconds: float) -> str:
-    """In the two largest units: 3 h 20 min."""
+    """Return a duration in its two largest units: 3 h 20 min."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

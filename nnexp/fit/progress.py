@@ -1,4 +1,4 @@
-"""How far training is: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of training: a bar on a terminal, and elsewhere a line every few seconds."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ SHOW_SECONDS = 0.5
 
 
 class ProgressListener(Protocol):
-    """Who is told how training goes. Nothing of it is in the hot path."""
+    """Receiver of progress; called at the end of a chunk, never in the hot path."""
 
     def show(self, step: int, rows: Rows) -> None:
-        """A chunk of a lane is recorded."""
+        """Show the newest rows of a lane."""
 
     def say(self, text: str) -> None:
-        """Something worth knowing."""
+        """Show a message."""
 
     def ended(self, number: int) -> None:
-        """The job of this number has ended: its run.json says how."""
+        """Note that the job of this number has ended; its run.json has the status."""
 
 
 class ProgressSender:
-    """Passes on how far training is.
+    """Sends progress to the process of the command.
 
     Args:
         send: is called with an event, `step`, `message` or `run_ended`, and its content.
@@ -58,7 +58,7 @@ class ProgressSender:
 
 
 class ProgressBar:
-    """A bar on a terminal, a line now and then elsewhere; both at the end of a chunk, never in the hot path.
+    """Progress of one job: a bar on a terminal, and elsewhere a line every few seconds; redrawn at the end of a chunk.
 
     Args:
         label: what is trained.
@@ -103,12 +103,12 @@ class ProgressBar:
         return "  ".join([self.label, f"step {step}/{self.max_steps}", *numbers])
 
     def say(self, text: str) -> None:
-        """Tell something once."""
+        """Print a message above the bar."""
         if not self.quiet:
             print_err(f"{self.label}: {text}")
 
     def ended(self, number: int) -> None:
-        """Nothing: there is one job."""
+        """Do nothing: there is one job."""
 
     def close(self) -> None:
         if self._display is not None:

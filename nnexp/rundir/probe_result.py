@@ -14,7 +14,7 @@ MAX_MESSAGE_LENGTH = 400
 
 @dataclass
 class ProbeResult:
-    """What a probe returned or raised at a step.
+    """The observation that a probe returned at a step, or the error that it raised.
 
     Args:
         choice: the probe and its values.
