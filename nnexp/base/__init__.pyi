@@ -4,7 +4,6 @@ from .atomic_files import open_regular as open_regular
 from .atomic_files import read_regular as read_regular
 from .atomic_files import write_at as write_at
 from .atomic_files import write_atomically as write_atomically
-from .console import align as align
 from .console import open_display as open_display
 from .console import open_streams as open_streams
 from .console import plural as plural
@@ -24,4 +23,5 @@ from .message_text import short_repr as short_repr
 from .message_text import shorten as shorten
 from .signals import SIGNALS as SIGNALS
 from .signals import StopRequest as StopRequest
+from .tables import align as align
 from .terminal import LiveDisplay as LiveDisplay

@@ -1,21 +1,15 @@
-"""Console output: messages on stderr, results on stdout, tables. A stream that cannot be written stops no training."""
+"""Console output: messages on stderr, results on stdout. A stream that cannot be written stops no training."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
-import re
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
-from unicodedata import east_asian_width
 
 if TYPE_CHECKING:
     from nnexp.base.terminal import LiveDisplay
-
-MAX_FOLDED_ROWS = 500
-NUMBER = re.compile(r"-?[\d.,]+(e[-+]?\d+)?|nan|-?inf|")
 
 
 def print_err(message: str) -> None:
@@ -58,37 +52,3 @@ def open_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a plugin's message may hold any letter
-
-
-def align(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows of text as a table, the first row its head; columns of numbers are aligned to the right.
-
-    On a terminal the head is bold and columns of text are folded to its width, by rich, which takes a millisecond a
-    row: tables of more than `MAX_FOLDED_ROWS` rows, and all tables in a pipe, are neither folded nor coloured.
-
-    >>> print(align([["name", "n"], ["a", "5"], ["long", "12"]]))
-    name   n
-    a      5
-    long  12
-    """
-    if sys.stdout.isatty() and len(rows) <= MAX_FOLDED_ROWS:
-        from nnexp.base.terminal import format_table
-
-        return format_table(rows)
-    columns = []
-    for column in zip(*rows, strict=True):
-        widths = list(map(_cells, column))
-        full, is_right = max(widths), is_numeric(column)
-        gaps = [" " * (full - width) for width in widths]
-        columns.append([gap + cell if is_right else cell + gap for cell, gap in zip(column, gaps, strict=True)])
-    return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))
-
-
-def is_numeric(column: Sequence[str]) -> bool:
-    """Return whether all cells below the head of a column are numbers or empty."""
-    return all(NUMBER.fullmatch(cell) for cell in column[1:])
-
-
-def _cells(text: str) -> int:
-    """Return how many cells of a terminal a text takes; Chinese, Japanese and Korean characters take two."""
-    return len(text) if text.isascii() else sum(1 + (east_asian_width(letter) in "WF") for letter in text)

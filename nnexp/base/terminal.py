@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from nnexp.base.console import is_numeric
+from nnexp.base.columns import is_numeric
 
 GAP = 2  # between columns
 MIN_WIDTH = 16  # of a folded column

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from nnexp.base.console import align, open_display, print_err
+from nnexp.base.console import open_display, print_err
+from nnexp.base.tables import align
 from nnexp.base.terminal import LiveDisplay
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

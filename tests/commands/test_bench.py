@@ -22,6 +22,9 @@ from nnexp.commands.bench.start import MAIN_JOB, seconds
 from nnexp.commands.bench.timed_training import train
 from nnexp.commands.cli import command_line
 
+pytestmark = pytest.mark.slow
+
+
 MLP = CASES["moons mlp"].overrides
 
 

@@ -13,6 +13,9 @@ from nnexp.base.errors import NnexpError
 from nnexp.commands.cli import command_line
 from nnexp.commands.sample import sample_text
 
+pytestmark = pytest.mark.slow
+
+
 HELLO = ("experiment=hello",)
 
 

@@ -11,6 +11,9 @@ from nnexp.base.errors import ConfigError
 from nnexp.config.sweep_jobs import compose_jobs, compose_sweep
 from nnexp.rundir.fingerprint import job_fingerprint
 
+pytestmark = pytest.mark.slow
+
+
 TWO = "probe=[gradient_norm,filters]"
 
 

@@ -9,6 +9,8 @@ from nnexp.base.errors import ConfigError
 from nnexp.config import hydra_compose as composer
 from nnexp.config.sweep_jobs import compose_jobs
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def sweep(registry):

@@ -22,6 +22,9 @@ from nnexp.rundir.metrics_csv import read_rows
 from nnexp.rundir.run import Run
 from nnexp.stacking.stack import Stack
 
+pytestmark = pytest.mark.slow
+
+
 HEAD = '''
 """A model of our own."""
 import sys

@@ -12,6 +12,9 @@ from nnexp.plotting.images import heatmap
 from nnexp.plotting.rendering import render
 from nnexp.registry.observation import Picture
 
+pytestmark = pytest.mark.slow
+
+
 KINDS = {
     "lines": lambda figure, n: lines(figure.subplots(), {"a": n["y"], "b": n["y"][::-1]}, "x (steps)", "y"),
     "dots": lambda figure, n: dots(figure.subplots(), ["one", "two", "three"], {"a": n["y"]}, "y (log10)"),

@@ -26,6 +26,9 @@ from nnexp.rundir.checkpoint import digest
 from nnexp.rundir.figures import Figures
 from nnexp.training.lane import Lane
 
+pytestmark = pytest.mark.slow
+
+
 PROBES = REGISTRY.names("probe")
 PAIRS = [(dataset, model) for dataset in REGISTRY.names("dataset") for model in REGISTRY.names("model")]
 OTHERS = [

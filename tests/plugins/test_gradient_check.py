@@ -14,6 +14,9 @@ from nnexp.probing.view import View
 from nnexp.registry.observation import Observation, to_plain
 from nnexp.training.lane import Lane
 
+pytestmark = pytest.mark.slow
+
+
 WRONG = '''"""A tanh whose gradient may be wrong. Our own."""
 import torch
 from torch import nn

@@ -21,6 +21,9 @@ from nnexp.plotting.rendering import render
 from nnexp.probing.recurrent_states import record_states
 from nnexp.registry.observation import to_plain
 
+pytestmark = pytest.mark.slow
+
+
 Probe = plugin("probe", "gradient_through_time")
 flow_of, distances, first_step, fit_line = (
     getattr(sys.modules[Probe.__module__], name) for name in ("flow_of", "distances", "first_step", "fit_line")

@@ -21,6 +21,9 @@ from nnexp.registry.discovery import Registry
 from nnexp.registry.observation import Observation, to_plain
 from nnexp.training.lane import Lane
 
+pytestmark = pytest.mark.slow
+
+
 POOLED = [3, 6, 10, 16, 24, 36, 52, 76, 108, 156, 220, 316]
 
 

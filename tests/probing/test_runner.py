@@ -20,6 +20,9 @@ from nnexp.execution.plan_runner import run_plan
 from nnexp.probing.schedule import drawn_steps
 from nnexp.rundir.run import Run
 
+pytestmark = pytest.mark.slow
+
+
 ALL = f"probe=[{','.join(REGISTRY.names('probe'))}]"
 RUDE = '''"""One that does all that it should not. Our own."""
 from dataclasses import dataclass
@@ -124,7 +127,7 @@ def test_a_rude_probe_changes_nothing_and_its_errors_stop_only_the_probe(train, 
     facts = run.read()
     assert facts["status"] == "finished"
     assert (run.path / "figures" / "gradient_norm-0000012.json").exists()
-    reasons = {"raise": "step 10 on: ValueError: a fault", "exit": "step 0 on: SystemExit: 3", "draw": "KeyError: 'y'"}
+    reasons = {"raise": "step 10: ValueError: a fault", "exit": "step 0: SystemExit: 3", "draw": "KeyError: 'y'"}
     reasons |= {"name": "'' is no name", "type": "not int", "text": "TypeError"}
     assert [reasons[fault] in note and "probe 'rude'" in note for note in facts["notes"]] == ([True] if fault else [])
     assert facts["probes"].get("rude/weight") == (0.0 if fault in ("", "raise") else None)

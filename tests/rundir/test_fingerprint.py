@@ -14,6 +14,9 @@ from nnexp.registry.plugin_source import PACKAGE, parse
 from nnexp.rundir import fingerprint as module
 from nnexp.rundir.fingerprint import code_hash, job_fingerprint, normalised
 
+pytestmark = pytest.mark.slow
+
+
 MODEL = '''"""Mine."""
 from nnexp import model
 

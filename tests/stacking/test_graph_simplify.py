@@ -13,6 +13,9 @@ from nnexp.data.losses import loss
 from nnexp.stacking.graph_codegen import function_of
 from nnexp.stacking.graph_simplify import MAX_CONSTANT_SIZE, simplify
 
+pytestmark = pytest.mark.slow
+
+
 IMAGE = DataSpec(kind="image", shape=(1, 6, 6), outputs=3)
 PER_STEP = DataSpec(kind="tokens", shape=(7,), vocab=4, outputs=4, per_step=True)
 CASES = [

@@ -19,6 +19,9 @@ from nnexp.stacking.stack import Stack
 from nnexp.training.divergence import Diverged
 from nnexp.training.lane import Lane
 
+pytestmark = pytest.mark.slow
+
+
 EVERY_KIND = ["moons", "pattern", "chartext", "edges"]  # one dataset of each: many stacks are made
 PAIRS = [(dataset, model) for dataset in EVERY_KIND for model in REGISTRY.names("model")]
 OF_VALUES = [("sine", "mlp"), ("gaussian", "lstm")]

@@ -9,6 +9,9 @@ import torch
 from nnexp.rundir.metrics_csv import Rows
 from nnexp.training.divergence import Diverged
 
+pytestmark = pytest.mark.slow
+
+
 FRAGILE = '''"""A model that gives numbers that are not finite from some update on. A test of our own."""
 import torch
 from torch import nn

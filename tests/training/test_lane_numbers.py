@@ -6,6 +6,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+pytestmark = pytest.mark.slow
+
+
 MOONS = ("dataset=moons", "model=mlp", "trainer=sgd")
 
 
