@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,15 @@ def test_a_wrong_command_is_one_line_before_torch_and_before_anything_is_written
     assert err.startswith("nnexp: ")
     assert err.count("\n") == 1
     assert part in err
+
+
+def test_the_installed_command_is_the_module(tmp_path, environment):
+    program = Path(sysconfig.get_path("scripts")) / "nnexp"
+    done = subprocess.run([program, "--version"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"nnexp {nnexp.__version__}\n"), done.stderr
+    done = subprocess.run([program, "plugin"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Did you mean 'plugins'?" in done.stderr
 
 
 def test_a_module_run_by_its_name_gives_the_exit_code_to_the_shell(tmp_path, environment):
