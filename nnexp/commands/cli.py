@@ -59,13 +59,13 @@ def verbs() -> dict[str, str]:
 
 
 def _run(argv: list[str]) -> int:
-    if argv and VERB_START.match(argv[0]) and "=" not in argv[0]:
+    if argv and _is_bare_word(argv[0]):
         return _run_verb(argv[0], argv[1:])
     arguments = parser().parse_intermixed_args(argv)
     if arguments.version:
         print_out(f"nnexp {version('nnexp')}")
         return 0
-    for word in arguments.overrides:
+    for word in filter(_is_bare_word, arguments.overrides):
         if word in verbs():
             raise ConfigError(f"{word}: a verb comes first: nnexp {word} ...")
     if arguments.help:
@@ -74,6 +74,11 @@ def _run(argv: list[str]) -> int:
     from nnexp.commands.train import train
 
     return train(arguments, discover(), argv)
+
+
+def _is_bare_word(text: str) -> bool:
+    """Return whether an argument can be a verb: no flag, and no override such as KEY=VALUE or ~KEY."""
+    return VERB_START.match(text) is not None and "=" not in text
 
 
 def _run_verb(name: str, argv: list[str]) -> int:
