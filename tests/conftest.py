@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from torch import nn
 from nnexp import DataSpec
 from nnexp.base.signals import StopRequest
 from nnexp.config.job import Job
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.data import rng_state, seeding
 from nnexp.data.dataset_cache import DatasetCache
 from nnexp.data.seeding import seeded_generator
@@ -96,14 +96,30 @@ def registry_with() -> Callable[[Path], Registry]:
 
 
 @pytest.fixture(scope="session")
+def registry_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Registry]:
+    """The plugins that are there and one more: `registry_of("own", source, "probe")`; the same for the same source."""
+
+    @cache
+    def make(name: str, source: str, kind: str = "model") -> Registry:
+        folder = tmp_path_factory.mktemp("plugins")
+        (folder / kind).mkdir()
+        (folder / kind / f"{name}.py").write_text(source, encoding="utf-8")
+        return Registry([*plugin_folders(), folder])
+
+    return make
+
+
+@pytest.fixture(scope="session")
 def make_job(registry: Registry) -> Callable[..., Job]:
     """One job from overrides; composed once for each set of them."""
+    from contract.compose import jobs_of
+
     known: dict[tuple[Registry, tuple[str, ...]], Job] = {}
 
     def make(*overrides: str, plugins: Registry = registry) -> Job:
         key = (plugins, overrides)
         if key not in known:
-            known[key] = compose_jobs(list(overrides), plugins)[0]
+            known[key] = jobs_of(overrides, plugins)[0]
         return known[key]
 
     return make
@@ -211,8 +227,10 @@ def write_config(tmp_path: Path) -> Callable[..., Path]:
 def train(tmp_path: Path, registry: Registry) -> Callable[..., Run]:
     """Trains one job to its end, as the command line does, into the test's own folder."""
 
+    from contract.compose import jobs_of
+
     def run(*overrides: str, plugins: Registry = registry, runs: str = "runs", stop: StopRequest | None = None) -> Run:
-        jobs = compose_jobs([*overrides, f"runs='{tmp_path / runs}'"], plugins)
+        jobs = jobs_of([*overrides, f"runs='{tmp_path / runs}'"], plugins)
         return run_plan(
             plan_cohorts(jobs, plugins, retry_statuses=("failed",)), plugins, stop or StopRequest(), quiet=True
         )[0].run
@@ -265,6 +283,6 @@ class Faulty(nn.Module):
 
 
 @pytest.fixture
-def faulty(registry_with: Callable[[Path], Registry], write_plugin: Callable[..., Path]) -> Registry:
+def faulty(registry_of: Callable[..., Registry]) -> Registry:
     """The plugins that are there, and a model whose `fault` says how it fails."""
-    return registry_with(write_plugin("faulty", FAULTY).parent.parent)
+    return registry_of("faulty", FAULTY)

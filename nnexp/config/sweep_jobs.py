@@ -67,21 +67,28 @@ def compose_sweep(
         ConfigError: where the points cannot be determined, such as for an override that cannot be parsed.
     """
     with Composer(registry, config_name, searchpath).open() as composer:
-        axes = make_axes(overrides, composer, multirun=multirun)
-        if not multirun:
-            return _compose_single(axes, composer, probes)
-        experiments = [value for axis in axes if axis.key == "experiment" for value in axis.values]
-        swept = frozenset(axis.key for axis in axes if len(axis.values) > 1)
-        if len(experiments) < 2:
-            return _compose_points(axes, composer, swept)
-        others = [axis for axis in axes if axis.key != "experiment"]
-        sweeps = [_compose_points([Axis("experiment", (each,)), *others], composer, swept) for each in experiments]
-        return Sweep(
-            [job for sweep in sweeps for job in sweep.jobs],
-            _sweep_options([axis for axis in axes if is_sweep_option(axis.key)], composer, ()),
-            [point for sweep in sweeps for point in sweep.invalid],
-            list(dict.fromkeys(note for sweep in sweeps for note in sweep.notes)),
-        )
+        return compose_with(composer, overrides, multirun=multirun, probes=probes)
+
+
+def compose_with(
+    composer: Composer, overrides: list[str], *, multirun: bool = False, probes: tuple[str, ...] = ()
+) -> Sweep:
+    """Return what `compose_sweep` does, from an open composer; what it composed once it does not compose again."""
+    axes = make_axes(overrides, composer, multirun=multirun)
+    if not multirun:
+        return _compose_single(axes, composer, probes)
+    experiments = [value for axis in axes if axis.key == "experiment" for value in axis.values]
+    swept = frozenset(axis.key for axis in axes if len(axis.values) > 1)
+    if len(experiments) < 2:
+        return _compose_points(axes, composer, swept)
+    others = [axis for axis in axes if axis.key != "experiment"]
+    sweeps = [_compose_points([Axis("experiment", (each,)), *others], composer, swept) for each in experiments]
+    return Sweep(
+        [job for sweep in sweeps for job in sweep.jobs],
+        _sweep_options([axis for axis in axes if is_sweep_option(axis.key)], composer, ()),
+        [point for sweep in sweeps for point in sweep.invalid],
+        list(dict.fromkeys(note for sweep in sweeps for note in sweep.notes)),
+    )
 
 
 def _compose_single(axes: list[Axis], composer: Composer, probes: tuple[str, ...]) -> Sweep:

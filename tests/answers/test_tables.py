@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contract.compose import jobs_of
+
 from nnexp.answers.tables import failures, format_number, run_summary, runs_table, shortest_path, sweep_summary
 from nnexp.base.signals import StopRequest
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.plan_runner import run_plan
 
@@ -36,7 +37,7 @@ def test_one_run_shows_notes_and_errors(train) -> None:
 
 def test_many_runs_have_a_line_each_with_what_was_swept(registry, tmp_path) -> None:
     sweep = ["dataset=moons", "trainer.max_steps=5", "trainer.batch_size=9999,full", "model.forget_bias=null,3"]
-    jobs = compose_jobs([*sweep, f"runs='{tmp_path}'"], registry, multirun=True)
+    jobs = jobs_of([*sweep, f"runs='{tmp_path}'"], registry, multirun=True)
     begun = run_plan(plan_cohorts(jobs, registry), registry, StopRequest(), quiet=True)
     lines = runs_table(begun).splitlines()
     assert lines[0].split()[:5] == ["batch_size", "forget_bias", "status", "steps", "seconds"]
@@ -52,7 +53,7 @@ def test_many_runs_have_a_line_each_with_what_was_swept(registry, tmp_path) -> N
 
 def test_all_that_did_not_finish_is_told_in_one_table(registry, tmp_path) -> None:
     sweep = ["dataset=moons", "trainer.max_steps=5", "trainer.batch_size=9999,full,9998", f"runs='{tmp_path}'"]
-    cohorts = plan_cohorts(compose_jobs(sweep, registry, multirun=True), registry)
+    cohorts = plan_cohorts(jobs_of(sweep, registry, multirun=True), registry)
     begun = run_plan(cohorts, registry, StopRequest(), quiet=True)
     head, names, *lines = sweep_summary(begun).splitlines()
     assert head == "2 of 3 jobs did not finish (sweep.retry=failed tries again what failed):"

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 from contract.combinations import slow_but
+from contract.compose import jobs_of
 
 from nnexp.base.signals import StopRequest
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.plan_runner import run_plan
 
@@ -57,14 +57,14 @@ CHANGES += ["torch.manual_seed(1)", "torch.set_grad_enabled(False)", "torch.set_
 
 
 @pytest.fixture
-def sweep(write_plugin, registry_with, tmp_path: Path, monkeypatch) -> Callable[..., dict[str, str]]:
+def sweep(registry_of, tmp_path: Path, monkeypatch) -> Callable[..., dict[str, str]]:
     """Trains a bad model, then a good one, in one sweep with a relative folder; gives the status of each."""
 
     def run(action: str, where: str) -> dict[str, str]:
         monkeypatch.chdir(tmp_path)
-        plugins = registry_with(write_plugin("bad", BAD.replace("ACTION", action)).parent.parent)
+        plugins = registry_of("bad", BAD.replace("ACTION", action))
         points = (["model=bad", f"model.where={where}"], ["model=mlp"])
-        jobs = [compose_jobs([*SHORT, *point], plugins)[0] for point in points]
+        jobs = [jobs_of([*SHORT, *point], plugins)[0] for point in points]
         begun = run_plan(plan_cohorts(jobs, plugins), plugins, StopRequest(), quiet=True)
         return {item.job.model.name: item.run.status for item in begun}
 
@@ -94,8 +94,8 @@ def test_a_plugin_that_removes_the_runs_leaves_the_sweep_going(sweep) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_module_draws_on_import_is_the_same_whichever_job_imports_it(write_plugin, registry_with, train) -> None:
-    plugins = registry_with(write_plugin("bad", BAD.replace("ACTION", "pass")).parent.parent)
+def test_what_a_module_draws_on_import_is_the_same_whichever_job_imports_it(registry_of, train) -> None:
+    plugins = registry_of("bad", BAD.replace("ACTION", "pass"))
     outcomes = []
     for runs, first in (("a", "seed=0"), ("b", "seed=1")):
         sys.modules.pop("nnexp_plugins.model.bad", None)
@@ -125,7 +125,7 @@ def test_a_strange_run_json_costs_its_own_job_only(registry, train, tmp_path: Pa
     run = train(*SHORT)
     facts = json.loads((run.path / "run.json").read_text()) | change
     (run.path / "run.json").write_text(json.dumps(facts))
-    jobs = compose_jobs([*SHORT, "seed=0,1", f"runs='{tmp_path / 'runs'}'"], registry, multirun=True)
+    jobs = jobs_of([*SHORT, "seed=0,1", f"runs='{tmp_path / 'runs'}'"], registry, multirun=True)
     begun = run_plan(plan_cohorts(jobs, registry), registry, StopRequest(), quiet=True)
     assert [item.run.status for item in begun][-1:] == ["finished"]
     assert begun[-1].job.options.seed == 1

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import yaml
+from contract.compose import jobs_of, sweep_of
 
 from nnexp.base.errors import ConfigError
-from nnexp.config.sweep_jobs import compose_jobs, compose_sweep
 from nnexp.rundir.fingerprint import job_fingerprint
 
 pytestmark = pytest.mark.slow
@@ -18,7 +18,7 @@ TWO = "probe=[gradient_norm,filters]"
 
 
 def chosen(registry, *overrides: str, **more) -> dict[str, dict]:
-    (job,) = compose_jobs(list(overrides), registry, **more)
+    (job,) = jobs_of(list(overrides), registry, **more)
     return {choice.name: choice.values for choice in job.probes}
 
 
@@ -51,20 +51,20 @@ def test_a_single_job_has_those_it_is_given_where_neither_the_command_nor_a_file
     valued = chosen(registry, "experiment=values", **given)
     assert (list(valued), valued["sample"]["every"]) == (["gradient_norm", "sample"], 5)
     assert list(chosen(registry, "experiment=every", **given)) == registry.names("probe")
-    sweep = compose_sweep(["experiment=own,null", "seed=0,1"], registry, multirun=True, **given)
+    sweep = sweep_of(["experiment=own,null", "seed=0,1"], registry, multirun=True, **given)
     assert [[choice.name for choice in job.probes] for job in sweep.jobs] == [["filters"]] * 2 + [[]] * 2
 
 
 def test_the_config_of_a_run_composes_to_the_same_probes(registry, write_config) -> None:
-    (job,) = compose_jobs([TWO, "probe.filters.every=7"], registry)
+    (job,) = jobs_of([TWO, "probe.filters.every=7"], registry)
     folder = write_config(".", "run", yaml.safe_dump(job.plain(), sort_keys=False))
-    (again,) = compose_jobs([], registry, config_name="run", searchpath=(str(folder),))
+    (again,) = jobs_of([], registry, config_name="run", searchpath=(str(folder),))
     assert again.probes == job.probes
     assert again.plain() == job.plain()
 
 
 def test_they_are_no_part_of_what_a_job_is(registry) -> None:
-    jobs = [compose_jobs(overrides, registry)[0] for overrides in ([], [TWO], [TWO, "probe.filters.every=7"])]
+    jobs = [jobs_of(overrides, registry)[0] for overrides in ([], [TWO], [TWO, "probe.filters.every=7"])]
     assert len({job_fingerprint(job, registry) for job in jobs}) == 1
     assert len({job.label for job in jobs}) == 1
     assert not any("probe" in key for job in jobs for key in job.flat())
@@ -91,7 +91,7 @@ WRONG = {
 @pytest.mark.parametrize("overrides", WRONG)
 def test_what_is_wrong_is_answered_in_one_line(registry, overrides: str, multirun: bool) -> None:
     with pytest.raises(ConfigError) as caught:
-        compose_jobs(overrides.split(), registry, multirun=multirun)
+        jobs_of(overrides.split(), registry, multirun=multirun)
     message = str(caught.value)
     assert "\n" not in message
     assert all(part in message for part in WRONG[overrides]), message
@@ -101,7 +101,7 @@ def test_a_file_that_names_one_there_is_not_is_told_the_nearest(registry, write_
     text = "# @package _global_\ndefaults:\n  - override /probe: [filtres]\n"
     folder = str(write_config("experiment", "bad", text))
     with pytest.raises(ConfigError, match=r"experiment=bad: probe=filtres: .*Did you mean 'filters'"):
-        compose_jobs(["experiment=bad"], registry, searchpath=(folder,))
+        jobs_of(["experiment=bad"], registry, searchpath=(folder,))
 
 
 @pytest.mark.parametrize(
@@ -110,5 +110,5 @@ def test_a_file_that_names_one_there_is_not_is_told_the_nearest(registry, write_
 def test_a_file_that_names_them_wrongly_is_refused(registry, write_config, text: str) -> None:
     folder = str(write_config("experiment", "bad", f"# @package _global_\n{text}\n"))
     with pytest.raises(ConfigError) as caught:
-        compose_jobs(["experiment=bad"], registry, searchpath=(folder,))
+        jobs_of(["experiment=bad"], registry, searchpath=(folder,))
     assert "\n" not in str(caught.value)

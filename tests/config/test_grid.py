@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
+from contract.compose import sweep_of
 
 from nnexp.base.errors import ConfigError
 from nnexp.config.sweep import Sweep
-from nnexp.config.sweep_jobs import compose_sweep
 
 SIZES = "model.hidden_size=8,16,32"
 RATES = "trainer.lr=0.1,0.2,0.3"
@@ -17,7 +17,7 @@ RATES = "trainer.lr=0.1,0.2,0.3"
 @pytest.fixture
 def sweep(registry):
     def composed(*overrides: str, **more) -> Sweep:
-        result = compose_sweep(list(overrides), registry, multirun=True, **more)
+        result = sweep_of(list(overrides), registry, multirun=True, **more)
         result.check()
         return result
 
@@ -67,13 +67,13 @@ def test_what_leaves_out_nothing_is_told(sweep) -> None:
 @pytest.mark.parametrize("key", ["sweep.repeats=2", "sweep.zip=[seed,model]", "sweep.exclude='seed=0'"])
 def test_one_job_has_no_points(registry, key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key.partition('=')[0]} is a sweep key: add -m."):
-        compose_sweep(["model=mlp", "seed=0", key], registry)
+        sweep_of(["model=mlp", "seed=0", key], registry)
 
 
 def test_an_experiment_that_is_a_sweep_is_one_job_without_multirun(registry, write_config) -> None:
     text = "# @package _global_\nsweep: {zip: [seed, trainer.lr], repeats: 1}\n"
     text += "hydra: {sweeper: {params: {seed: '1,2', trainer.lr: '0.1,0.2'}}}\n"
-    composed = compose_sweep(["experiment=own"], registry, searchpath=(str(write_config("experiment", "own", text)),))
+    composed = sweep_of(["experiment=own"], registry, searchpath=(str(write_config("experiment", "own", text)),))
     assert len(composed.jobs) == 1
     assert "-m trains all" in composed.notes[0]
 

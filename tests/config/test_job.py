@@ -4,12 +4,12 @@ import sys
 
 import pytest
 import yaml
+from contract.compose import jobs_of
 
 from nnexp.base.errors import ConfigError
 from nnexp.config import check_job as config
 from nnexp.config.check_job import refuse_code
 from nnexp.config.job import JobOptions, job_options_schema
-from nnexp.config.sweep_jobs import compose_jobs
 
 TOP = (
     "Top-level keys: dataset, model, trainer, probe, experiment, seed, device, precision, runs, checkpoint_every, stack"
@@ -78,7 +78,7 @@ WRONG = [
 @pytest.mark.parametrize(("overrides", "parts"), WRONG, ids=[case[0][:40] for case in WRONG])
 def test_a_wrong_override_is_answered_in_one_line_that_names_what_is_right(registry, overrides, parts):
     with pytest.raises(ConfigError) as caught:
-        compose_jobs(overrides.split(), registry)
+        jobs_of(overrides.split(), registry)
     message = str(caught.value)
     assert "\n" not in message
     assert len(message) < 300 + len(overrides)
@@ -134,7 +134,7 @@ EXPERIMENTS = [
 def test_a_file_is_checked_as_strictly_as_the_command_line(registry, write_config, text, part):
     folder = write_config("experiment", "wrong", f"# @package _global_\n{text}\n")
     with pytest.raises(ConfigError) as caught:
-        compose_jobs(["experiment=wrong"], registry, searchpath=(str(folder),))
+        jobs_of(["experiment=wrong"], registry, searchpath=(str(folder),))
     assert "\n" not in str(caught.value)
     assert part in str(caught.value)
 
@@ -155,7 +155,7 @@ def test_a_file_that_would_be_too_much_is_refused_before_it_is_built(registry, w
     path = folder / "experiment" / "wrong.yaml"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=part) as caught:
-        compose_jobs(["experiment=wrong"], registry, searchpath=(str(folder),))
+        jobs_of(["experiment=wrong"], registry, searchpath=(str(folder),))
     assert str(caught.value).startswith(f"{path}: ")
 
 
@@ -163,10 +163,10 @@ def test_aliases_within_bounds_and_files_that_say_nothing_are_good_configs(regis
     folder = write_config("experiment", "good", "# @package _global_\nmodel: {num_layers: &a 2, hidden_size: *a}\n")
     write_config("experiment", "empty", "# @package _global_\n")
     aliased, empty = (
-        compose_jobs([f"experiment={name}"], registry, searchpath=(str(folder),))[0] for name in ("good", "empty")
+        jobs_of([f"experiment={name}"], registry, searchpath=(str(folder),))[0] for name in ("good", "empty")
     )
     assert (aliased.model.values["num_layers"], aliased.model.values["hidden_size"]) == (2, 2)
-    assert empty.parts == compose_jobs([], registry)[0].parts
+    assert empty.parts == jobs_of([], registry)[0].parts
 
 
 @pytest.mark.parametrize("place", ["pkg://evilmod", "file:///tmp", "${oc.env:PLACE}"])
@@ -180,23 +180,23 @@ def test_no_config_adds_places_to_search_and_none_is_imported(
     text = "defaults: [settings, {dataset: moons}, {model: mlp}, {trainer: adam}]\n"
     folder = write_config(".", name, f"{text}hydra: {{searchpath: ['{place}']}}\n")
     with pytest.raises(ConfigError, match=r"hydra\.searchpath: there is no such key.*--config-dir"):
-        compose_jobs([], registry, config_name=name, searchpath=(str(folder),))
+        jobs_of([], registry, config_name=name, searchpath=(str(folder),))
     write_config(".", name, text)
-    assert compose_jobs([], registry, config_name=name, searchpath=(str(folder),))[0].model.name == "mlp"
+    assert jobs_of([], registry, config_name=name, searchpath=(str(folder),))[0].model.name == "mlp"
     assert "evilmod" not in sys.modules
 
 
 def test_a_file_without_the_package_of_an_experiment_is_refused_with_the_line_it_needs(registry, write_config):
     folder = write_config("experiment", "bare", "model: {hidden_size: 3}\n")
     with pytest.raises(ConfigError, match=r"^experiment=bare: .*# @package _global_"):
-        compose_jobs(["experiment=bare"], registry, searchpath=(str(folder),))
+        jobs_of(["experiment=bare"], registry, searchpath=(str(folder),))
 
 
 def test_a_choice_is_a_name_though_it_looks_like_a_number(registry, write_config):
     folder = write_config("experiment", "2026", "# @package _global_\nseed: 4\n")
     write_config("experiment", "true", "# @package _global_\nseed: 5\n")
     for typed in ("2026", "true", "'2026'"):
-        (job,) = compose_jobs([f"experiment={typed}"], registry, searchpath=(str(folder),))
+        (job,) = jobs_of([f"experiment={typed}"], registry, searchpath=(str(folder),))
         assert (job.experiment, job.options.seed) == (typed.strip("'"), 5 if typed == "true" else 4)
 
 

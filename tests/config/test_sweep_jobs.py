@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from contract.compose import jobs_of
 
 from nnexp.base.errors import ConfigError
 from nnexp.config import hydra_compose as composer
@@ -17,7 +18,7 @@ def sweep(registry):
     """The jobs of a multirun."""
 
     def jobs(*overrides, **more):
-        return compose_jobs(list(overrides), registry, multirun=True, **more)
+        return jobs_of(list(overrides), registry, multirun=True, **more)
 
     return jobs
 
@@ -118,7 +119,7 @@ def test_all_that_is_wrong_with_a_sweep_is_said_at_once_and_once(sweep, override
         (["experiment=nonlinearity", "trainer=adam,sgd"], 3),
     ],
 )
-def test_each_combination_of_choices_is_composed_once_and_values_never(sweep, monkeypatch, overrides, composed):
+def test_each_combination_of_choices_is_composed_once_and_values_never(registry, monkeypatch, overrides, composed):
     """The plain defaults, or the experiment's own, are one combination more where labels are told apart from them."""
     calls, compose = [], composer.compose  # type: ignore[attr-defined]  # where it is used
 
@@ -127,7 +128,7 @@ def test_each_combination_of_choices_is_composed_once_and_values_never(sweep, mo
         return compose(name, choices, **more)
 
     monkeypatch.setattr(composer, "compose", counting)
-    sweep(*overrides)
+    compose_jobs(overrides, registry, multirun=True)
     assert len(calls) == len(set(calls)) == composed
 
 
@@ -178,12 +179,12 @@ def test_experiments_and_presets_of_a_folder_of_ones_own_work_by_name(registry, 
     assert sorted(name for name, _ in names) == sorted(["lstm", *registry.names("model")])
     assert {("lstm", "model=lstm-hidden_size=64"), ("lstm", "model=lstm"), ("mlp", "model=mlp")} <= set(names)
     with pytest.raises(ConfigError, match=r"model=bgi: .*Did you mean 'big'.* Available: big, "):
-        compose_jobs(["model=bgi"], registry, searchpath=(path,))
+        jobs_of(["model=bgi"], registry, searchpath=(path,))
 
 
 def test_a_preset_is_the_same_job_as_its_values(registry, write_config, make_job):
     folder = write_config("model", "big", "defaults: [lstm]\nhidden_size: 64\n")
-    (job,) = compose_jobs(["model=big"], registry, searchpath=(str(folder),))
+    (job,) = jobs_of(["model=big"], registry, searchpath=(str(folder),))
     assert job.parts == make_job("model.hidden_size=64").parts
 
 
@@ -191,7 +192,7 @@ def test_an_interpolation_is_resolved_before_it_is_checked(make_job, registry):
     job = make_job("model.hidden_size=${seed}", "seed=7", "trainer.lr=${model.init_scale}")
     assert (job.model.values["hidden_size"], job.trainer.values["lr"]) == (7, 1.0)
     with pytest.raises(ConfigError, match=r"^model\.hidden_size: expected int >= 1, got 0"):
-        compose_jobs(["model.hidden_size=${seed}"], registry)
+        jobs_of(["model.hidden_size=${seed}"], registry)
 
 
 @pytest.mark.parametrize(

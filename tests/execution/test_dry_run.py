@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from contract.compose import jobs_of
 
 from nnexp.base.signals import StopRequest
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.dry_run import dry_run_report, makespan
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.plan_runner import run_plan
@@ -19,7 +19,7 @@ SHORT = ["dataset=moons", "model=mlp", "trainer.max_steps=20"]
 @pytest.fixture
 def cohorts(registry, tmp_path: Path):
     def make(*overrides: str, **more):
-        jobs = compose_jobs([*SHORT, *overrides, f"runs='{tmp_path / 'runs'}'"], registry, multirun=True)
+        jobs = jobs_of([*SHORT, *overrides, f"runs='{tmp_path / 'runs'}'"], registry, multirun=True)
         return plan_cohorts(jobs, registry, **more)
 
     return make
@@ -69,7 +69,7 @@ def test_the_longest_of_the_workers_decides(costs: list[float], size: int, secon
 def test_a_job_that_kills_its_process_is_told_and_costs_no_more(faulty, tmp_path: Path) -> None:
     command = ["dataset=moons", "model=faulty", "model.fault=0", "trainer.max_steps=20", f"runs='{tmp_path / 'runs'}'"]
     for fault, why in ((1, "ValueError: a fault in the constructor"), (6, "its process exited during training")):
-        jobs = compose_jobs([*command, f"model.fault={fault}"], faulty, multirun=True)
+        jobs = jobs_of([*command, f"model.fault={fault}"], faulty, multirun=True)
         text = dry_run_report(plan_cohorts(jobs, faulty), [], faulty, 2)
         assert f"fails: {why}" in text
         assert states(text) == ["new"]

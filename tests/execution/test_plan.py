@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from contract.compose import jobs_of
 
 from nnexp.base.errors import ConfigError
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.plan import plan_cohorts
 from nnexp.rundir.planned_run import create_missing_runs
 
 
 def test_planning_writes_nothing_and_keeps_the_order(registry, tmp_path: Path) -> None:
-    jobs = compose_jobs([f"runs='{tmp_path / 'runs'}'", "seed=3,1,2,1"], registry, multirun=True)
+    jobs = jobs_of([f"runs='{tmp_path / 'runs'}'", "seed=3,1,2,1"], registry, multirun=True)
     (cohort,) = plan_cohorts(jobs, registry)
     assert [planned.job.options.seed for planned in cohort] == [3, 1, 2]
     assert not any(planned.is_done for planned in cohort)
@@ -21,7 +21,7 @@ def test_planning_writes_nothing_and_keeps_the_order(registry, tmp_path: Path) -
 
 
 def test_the_runs_of_a_cohort_are_made_at_once_and_those_that_are_there_are_kept(registry, tmp_path: Path) -> None:
-    jobs = compose_jobs([f"runs='{tmp_path / 'runs'}'", "seed=0,1,2"], registry, multirun=True)
+    jobs = jobs_of([f"runs='{tmp_path / 'runs'}'", "seed=0,1,2"], registry, multirun=True)
     (cohort,) = plan_cohorts(jobs, registry)
     there = cohort[1].run
     create_missing_runs(cohort)
@@ -33,7 +33,7 @@ def test_the_runs_of_a_cohort_are_made_at_once_and_those_that_are_there_are_kept
 def test_a_finished_run_is_found_again_wherever_it_lies(registry, train, tmp_path: Path) -> None:
     run = train("dataset=moons", "trainer.max_steps=2")
     moved = run.path.rename(tmp_path / "runs" / "default" / f"other-name-{run.path.name[-8:]}")
-    jobs = compose_jobs(["dataset=moons", "trainer.max_steps=2", f"runs='{tmp_path / 'runs'}'"], registry)
+    jobs = jobs_of(["dataset=moons", "trainer.max_steps=2", f"runs='{tmp_path / 'runs'}'"], registry)
     ((planned,),) = plan_cohorts(jobs, registry)
     assert planned.is_done
     assert planned.run.path == moved
@@ -66,13 +66,13 @@ def test_a_folder_that_cannot_be_written_is_refused_unless_all_in_it_is_finished
 
     monkeypatch.setattr("nnexp.rundir.writable.tempfile.TemporaryFile", refuse)
     command = ["dataset=moons", f"runs='{tmp_path / 'runs'}'"]
-    assert plan_cohorts(compose_jobs([*command, "trainer.max_steps=2"], registry), registry)[0][0].is_done
+    assert plan_cohorts(jobs_of([*command, "trainer.max_steps=2"], registry), registry)[0][0].is_done
     with pytest.raises(ConfigError, match="not a usable folder: Permission denied"):
-        plan_cohorts(compose_jobs([*command, "trainer.max_steps=3"], registry), registry)
+        plan_cohorts(jobs_of([*command, "trainer.max_steps=3"], registry), registry)
 
 
 def grouped(registry, tmp_path: Path, *overrides: str) -> list[list[int]]:
-    jobs = compose_jobs([f"runs='{tmp_path / 'runs'}'", *overrides], registry, multirun=True)
+    jobs = jobs_of([f"runs='{tmp_path / 'runs'}'", *overrides], registry, multirun=True)
     return [[planned.number for planned in cohort] for cohort in plan_cohorts(jobs, registry)]
 
 
@@ -128,14 +128,14 @@ def test_a_cut_cohort_is_cut_evenly_and_a_lane_that_is_left_over_is_one_of_a_coh
     registry, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setattr("nnexp.execution.cohorts.MAX_LANES", 4)
-    jobs = compose_jobs([f"runs='{tmp_path}'", "seed=range(9)"], registry, multirun=True)
+    jobs = jobs_of([f"runs='{tmp_path}'", "seed=range(9)"], registry, multirun=True)
     cohorts = plan_cohorts(jobs, registry)
     assert [len(cohort) for cohort in cohorts] == [3, 3, 3]
     assert all(item.in_cohort for cohort in cohorts for item in cohort)
     assert not plan_cohorts(jobs[:1], registry)[0][0].in_cohort
 
 
-def test_a_value_that_a_trainer_marks_itself_is_not_given_by_lane(registry_with, write_plugin, tmp_path: Path) -> None:
+def test_a_value_that_a_trainer_marks_itself_is_not_given_by_lane(registry_of, tmp_path: Path) -> None:
     text = """\"\"\"Own.\"\"\"
 from dataclasses import dataclass
 from typing import Annotated
@@ -151,6 +151,6 @@ class Own(Trainer):
     \"\"\"
     push: Annotated[float, PerLane] = 0.0
 """
-    plugins = registry_with(write_plugin("own", text, kind="trainer").parent.parent)
+    plugins = registry_of("own", text, "trainer")
     assert grouped(plugins, tmp_path, "trainer=own", "trainer.push=0,1") == [[0], [1]]
     assert grouped(plugins, tmp_path, "trainer=own", "trainer.lr=0.1,1") == [[0, 1]]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from contract.compose import jobs_of
 
 from nnexp.base.errors import NnexpError
 from nnexp.base.signals import StopRequest
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.config.sweep_options import SweepOptions
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.plan_runner import PlanRunner, run_plan
@@ -23,7 +23,7 @@ SHORT = ["dataset=moons", "model=mlp", "trainer.max_steps=20"]
 @pytest.fixture
 def sweep(registry, tmp_path: Path):
     def run(*overrides: str, stop: StopRequest | None = None, quiet: bool = True) -> list[Run]:
-        jobs = compose_jobs([*SHORT, *overrides, f"runs='{tmp_path / 'runs'}'"], registry, multirun=True)
+        jobs = jobs_of([*SHORT, *overrides, f"runs='{tmp_path / 'runs'}'"], registry, multirun=True)
         return [
             item.run for item in run_plan(plan_cohorts(jobs, registry), registry, stop or StopRequest(), quiet=quiet)
         ]
@@ -57,7 +57,7 @@ def test_a_failing_job_does_not_stop_the_others(sweep, capsys: pytest.CaptureFix
 
 def test_each_run_that_ends_is_counted_once(registry, tmp_path: Path) -> None:
     command = [*SHORT, "trainer.batch_size=32,9999,full", f"runs='{tmp_path / 'runs'}'"]
-    cohorts = plan_cohorts(compose_jobs(command, registry, multirun=True), registry)
+    cohorts = plan_cohorts(jobs_of(command, registry, multirun=True), registry)
     for _ in range(2):  # trained, and met again
         runner = PlanRunner(
             cohorts, in_command_order(cohorts), registry, StopRequest(), SweepOptions(workers=0), quiet=True
@@ -68,7 +68,7 @@ def test_each_run_that_ends_is_counted_once(registry, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("quiet", [True, False])
 def test_what_a_task_says_is_told_with_the_name_of_its_job(registry, tmp_path: Path, capsys, quiet: bool) -> None:
-    jobs = compose_jobs([*SHORT, "seed=0,1", "stack=false", f"runs='{tmp_path / 'runs'}'"], registry, multirun=True)
+    jobs = jobs_of([*SHORT, "seed=0,1", "stack=false", f"runs='{tmp_path / 'runs'}'"], registry, multirun=True)
     cohorts = plan_cohorts(jobs, registry)
     runner = PlanRunner(cohorts, in_command_order(cohorts), registry, StopRequest(), SweepOptions(workers=0), quiet)
     runner.outcomes.on_event(Task(cohorts[1]), "message", "memory is short")
@@ -82,7 +82,7 @@ def test_workers_share_the_memory_that_is_free(
 ) -> None:
     monkeypatch.setattr("nnexp.execution.plan_runner.num_workers", lambda *_: workers)
     sizes = f"model.hidden_size={','.join(map(str, range(1, settings + 1)))}"
-    jobs = compose_jobs([*SHORT, sizes, f"runs='{tmp_path / 'runs'}'"], registry, multirun=True)
+    jobs = jobs_of([*SHORT, sizes, f"runs='{tmp_path / 'runs'}'"], registry, multirun=True)
     cohorts = plan_cohorts(jobs, registry)
     runner = PlanRunner(
         cohorts, in_command_order(cohorts), registry, StopRequest(), SweepOptions(workers=workers), quiet=True

@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
+from contract.compose import jobs_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 from tensorboard.plugins.hparams.api_pb2 import Status
@@ -13,7 +14,6 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from nnexp.answers.tables import failures
 from nnexp.base.signals import StopRequest
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.config.sweep_options import SweepOptions
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.plan_runner import run_plan
@@ -33,7 +33,7 @@ WHY = {
 def sweep(faulty, tmp_path: Path):
     def run(*overrides: str, faults: str = "range(12)", stop: StopRequest | None = None, **more) -> list[PlannedRun]:
         command = ["dataset=moons", "model=faulty", f"model.fault={faults}", "trainer.max_steps=20"]
-        jobs = compose_jobs([*command, *overrides, f"runs='{tmp_path / 'runs'}'"], faulty, multirun=True)
+        jobs = jobs_of([*command, *overrides, f"runs='{tmp_path / 'runs'}'"], faulty, multirun=True)
         asked = SweepOptions(**{"workers": 2} | more)
         cohorts = plan_cohorts(jobs, faulty, retry_statuses=asked.retry_statuses, rerun=asked.rerun)
         return run_plan(cohorts, faulty, stop or StopRequest(), asked)
@@ -147,9 +147,11 @@ def test_a_rerun_lies_beside_the_old_run(sweep, tmp_path: Path) -> None:
         assert (one.run.path / "metrics.csv").read_bytes() == (other.run.path / "metrics.csv").read_bytes()
 
 
-def test_code_that_changes_while_a_sweep_runs_trains_nothing(sweep, faulty, monkeypatch, capsys) -> None:
+def test_code_that_changes_while_a_sweep_runs_trains_nothing(sweep, faulty, monkeypatch, request, capsys) -> None:
     path = faulty.get("model", "faulty").path
-    changed = path.read_text().replace("scale", "size")
+    source = path.read_text()
+    changed = source.replace("scale", "size")
+    request.addfinalizer(lambda: path.write_text(source))
     monkeypatch.setattr("nnexp.execution.plan_runner.create_missing_runs", lambda cohort: path.write_text(changed))
     planned = sweep(faults="0,7")
     assert [item.status for item in planned] == ["new", "new"]

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from contract.compose import jobs_of
 
 from nnexp.base.signals import StopRequest
 from nnexp.config.job import Job
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.config.sweep_options import SweepOptions
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.plan_runner import run_plan
@@ -37,7 +37,7 @@ def test_every_pair_is_the_same_in_a_sweep_and_alone(registry: Registry, tmp_pat
 
     # But digits, which imports scikit-learn for each of its jobs.
     pairs = ["dataset=glob(*,exclude=digits)", "model=glob(*)", "stack=false", *FEW, f"runs='{tmp_path / 'sweep'}'"]
-    swept = run(compose_jobs(pairs, registry, multirun=True), SweepOptions(workers=2))
+    swept = run(jobs_of(pairs, registry, multirun=True), SweepOptions(workers=2))
     assert len(swept) == (len(registry.names("dataset")) - 1) * len(registry.names("model"))
     assert {(item.status, item.run.read()["path"]) for item in swept} == {("finished", "solo")}
     for item in reversed(swept):  # in this process, so that each has others before it here too
@@ -52,7 +52,7 @@ from nnexp.execution.plan_runner import run_plan
 from nnexp.execution.plan import plan_cohorts
 from nnexp.registry.discovery import discover
 from nnexp.base.signals import StopRequest
-from nnexp.config.sweep_jobs import compose_jobs
+from contract.compose import jobs_of
 
 registry, seen = discover(), []
 
@@ -63,7 +63,7 @@ def look():
 
 command = ["dataset=moons", "model=mlp", "trainer.max_steps=3", "stack=false", f"runs='{sys.argv[1]}'"]
 for first, last in ((0, 20), (20, int(sys.argv[2]))):
-    jobs = compose_jobs([*command, f"seed=range({first},{last})"], registry, multirun=True)
+    jobs = jobs_of([*command, f"seed=range({first},{last})"], registry, multirun=True)
     finished = run_plan(plan_cohorts(jobs, registry), registry, StopRequest(), quiet=True)
     assert all(item.status == "finished" for item in finished)
     look()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from contract.compose import jobs_of
 
 from nnexp.base.signals import StopRequest
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.cost_model import CostModel
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.retry import RetryPolicy
@@ -17,7 +17,7 @@ from nnexp.execution.task_queue import TaskQueue
 @pytest.fixture
 def policy(registry, tmp_path: Path):
     def make(*overrides: str, max_retries: int = 0, stop: StopRequest | None = None) -> RetryPolicy:
-        jobs = compose_jobs([*overrides, f"runs='{tmp_path / 'runs'}'"], registry, multirun=True)
+        jobs = jobs_of([*overrides, f"runs='{tmp_path / 'runs'}'"], registry, multirun=True)
         queue = TaskQueue(plan_cohorts(jobs, registry), 1, CostModel({}))
         return RetryPolicy(queue, max_retries, stop or StopRequest())
 

@@ -7,8 +7,8 @@ import sys
 import time
 
 import pytest
+from contract.compose import jobs_of
 
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.cost_model import CostModel
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.sweep_progress import SweepProgress, format_duration
@@ -17,7 +17,7 @@ from nnexp.execution.task import Task
 
 @pytest.fixture
 def tasks(registry, tmp_path) -> list[Task]:
-    jobs = compose_jobs(["seed=range(4)", "stack=false", f"runs='{tmp_path}'"], registry, multirun=True)
+    jobs = jobs_of(["seed=range(4)", "stack=false", f"runs='{tmp_path}'"], registry, multirun=True)
     return [Task(cohort) for cohort in plan_cohorts(jobs, registry)]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from contract.compose import jobs_of
 
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.cost_model import CostModel, cost_kind, guess_seconds
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.task import Task
@@ -17,9 +17,7 @@ from nnexp.rundir.planned_run import create_missing_runs
 @pytest.fixture
 def cohorts(registry, tmp_path: Path):
     def make(*overrides: str):
-        return plan_cohorts(
-            compose_jobs([*overrides, f"runs='{tmp_path / 'runs'}'"], registry, multirun=True), registry
-        )
+        return plan_cohorts(jobs_of([*overrides, f"runs='{tmp_path / 'runs'}'"], registry, multirun=True), registry)
 
     return make
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contract.compose import jobs_of
 
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.task import Task
 from nnexp.execution.worker_executor import WorkerExecutor
@@ -30,7 +30,7 @@ def tasks(faulty, tmp_path: Path):
         steps = more.get("steps", 20)
         command = ["dataset=moons", "model=faulty", f"model.fault={','.join(map(str, faults))}", "stack=false"]
         command += [f"trainer.max_steps={steps}", f"runs='{tmp_path / 'runs'}'"]
-        cohorts = plan_cohorts(compose_jobs(command, faulty, multirun=True), faulty)
+        cohorts = plan_cohorts(jobs_of(command, faulty, multirun=True), faulty)
         for cohort in cohorts:
             create_missing_runs(cohort)
         return [Task(cohort) for cohort in cohorts]
@@ -110,7 +110,7 @@ def test_a_worker_takes_no_more_than_its_share_of_the_memory(
     registry, tmp_path: Path, share: float, is_cut: bool
 ) -> None:
     command = ["dataset=moons", "model=mlp", "trainer.max_steps=5", "seed=0,1", f"runs='{tmp_path / 'runs'}'"]
-    (cohort,) = plan_cohorts(compose_jobs(command, registry, multirun=True), registry)
+    (cohort,) = plan_cohorts(jobs_of(command, registry, multirun=True), registry)
     create_missing_runs(cohort)
     events: list[object] = []
     workers = WorkerExecutor(1, lambda _task, kind, content: events.append((kind, content)), registry, [], share=share)

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 from contract.combinations import slow_but
+from contract.compose import jobs_of
 from contract.stopping import StopAfter
 
 from nnexp.base.signals import StopRequest
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.plan import plan_cohorts
 from nnexp.fit import lightning_module as training
 from nnexp.fit.cohort_fit import CohortFit
@@ -79,7 +79,7 @@ def fit_with(registry, tmp_path: Path) -> Callable[..., Run]:
     """Trains one job by `fit` itself, with a given chunk length and signal state."""
 
     def run(*overrides: str, runs: str = "runs", chunk: int | None = None, stop: StopRequest | None = None) -> Run:
-        (cohort,) = plan_cohorts(compose_jobs([*overrides, f"runs='{tmp_path / runs}'"], registry), registry)
+        (cohort,) = plan_cohorts(jobs_of([*overrides, f"runs='{tmp_path / runs}'"], registry), registry)
         cohort[0].run.lock()
         try:
             fit = CohortFit(
@@ -203,8 +203,8 @@ def test_model_pt_loads_alone_into_the_plain_module(fit_with, registry, make_lan
         ("none", "finished", None),
     ],
 )
-def test_a_fault_costs_its_own_run_and_is_named(train, write_plugin, registry_with, fault, status, message) -> None:
-    plugins = registry_with(write_plugin("faulty", FAULTY).parent.parent)
+def test_a_fault_costs_its_own_run_and_is_named(train, registry_of, fault, status, message) -> None:
+    plugins = registry_of("faulty", FAULTY)
     run = train("dataset=moons", "model=faulty", f"model.fault={fault}", "trainer.max_steps=60", plugins=plugins)
     facts = run.read()
     assert facts["status"] == status
@@ -215,8 +215,8 @@ def test_a_fault_costs_its_own_run_and_is_named(train, write_plugin, registry_wi
 
 
 @pytest.mark.slow
-def test_a_failed_run_given_again_is_trained_again(write_plugin, registry_with, train) -> None:
-    plugins = registry_with(write_plugin("faulty", FAULTY).parent.parent)
+def test_a_failed_run_given_again_is_trained_again(registry_of, train) -> None:
+    plugins = registry_of("faulty", FAULTY)
     job = ["dataset=moons", "model=faulty", "model.fault=forward", "trainer.max_steps=60", "checkpoint_every=10"]
     for resumed_from in ([], [20], [20, 20]):
         run = train(*job, plugins=plugins)
@@ -306,8 +306,8 @@ class Plain(Trainer):
 
 
 @pytest.mark.slow
-def test_a_trainer_with_torchs_optimiser_alone_resumes_bit_for_bit(write_plugin, registry_with, train) -> None:
-    plugins = registry_with(write_plugin("plain", TORCH_ONLY, kind="trainer").parent.parent)
+def test_a_trainer_with_torchs_optimiser_alone_resumes_bit_for_bit(registry_of, train) -> None:
+    plugins = registry_of("plain", TORCH_ONLY, "trainer")
     job = ("dataset=moons", "model=mlp", "trainer=plain", "trainer.max_steps=230", "checkpoint_every=70")
     stopped = train(*job, plugins=plugins, stop=StopAfter(150))
     at = stopped.read()["steps"]
@@ -315,8 +315,8 @@ def test_a_trainer_with_torchs_optimiser_alone_resumes_bit_for_bit(write_plugin,
     assert files(stopped) == files(train(*job, plugins=plugins, runs="b"))
 
 
-def test_a_state_that_no_checkpoint_can_hold_fails_at_once_with_the_reason(write_plugin, registry_with, train) -> None:
-    plugins = registry_with(write_plugin("plain", TORCH_ONLY, kind="trainer").parent.parent)
+def test_a_state_that_no_checkpoint_can_hold_fails_at_once_with_the_reason(registry_of, train) -> None:
+    plugins = registry_of("plain", TORCH_ONLY, "trainer")
     run = train("dataset=moons", "trainer=plain", "trainer.rate=object", plugins=plugins)
     assert run.status == "failed"
     assert "holds tensors and plain numbers, not object" in run.read()["error"]["message"]

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from contract.compose import jobs_of
 from contract.stopping import StopAfter
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from nnexp.base.signals import StopRequest
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.config.sweep_options import SweepOptions
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.plan_runner import run_plan
@@ -47,8 +47,8 @@ class Counts(Probe):
 
 
 @pytest.fixture
-def counts(registry_with, write_plugin):
-    return registry_with(write_plugin("counts", COUNTS, kind="probe").parent.parent)
+def counts(registry_of):
+    return registry_of("counts", COUNTS, "probe")
 
 
 def asked(run: Run) -> list[str]:
@@ -166,14 +166,12 @@ KILL = "__import__('os').kill(__import__('os').getpid(), 9)"
 DEADLY = COUNTS.replace("class Counts", "class Deadly").replace('raise RuntimeError("broken")', KILL)
 
 
-def test_a_finished_run_stays_finished_where_looking_into_it_ends_the_process(
-    tmp_path: Path, registry_with, write_plugin
-) -> None:
-    plugins = registry_with(write_plugin("deadly", DEADLY, kind="probe").parent.parent)
+def test_a_finished_run_stays_finished_where_looking_into_it_ends_the_process(tmp_path: Path, registry_of) -> None:
+    plugins = registry_of("deadly", DEADLY, "probe")
     sweep = [*JOB, "seed=0,1", f"runs='{tmp_path / 'runs'}'"]
 
     def launched(*overrides: str) -> list[Run]:
-        jobs = compose_jobs([*sweep, *overrides], plugins, multirun=True)
+        jobs = jobs_of([*sweep, *overrides], plugins, multirun=True)
         return [
             item.run
             for item in run_plan(

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import pytest
 import torch
+from contract.compose import jobs_of
 from contract.stopping import StopAfter
 
 from nnexp.base.signals import StopRequest
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.plan_runner import run_plan
 from nnexp.fit.cohort_fit import CohortFit
@@ -68,13 +68,13 @@ def files(run: Run) -> tuple[bytes, bytes]:
 
 
 @pytest.fixture
-def sweep(write_plugin, registry_with, tmp_path: Path) -> Callable[..., list[Run]]:
+def sweep(registry_of, tmp_path: Path) -> Callable[..., list[Run]]:
     """Trains the points of a sweep of a model whose other methods are given."""
 
     def run(methods: str, *overrides: str, runs: str = "runs", stop: StopRequest | None = None) -> list[Run]:
-        plugins = registry_with(write_plugin("own", HEAD + methods).parent.parent)
+        plugins = registry_of("own", HEAD + methods)
         command = [*SHORT, *overrides, f"runs='{tmp_path / runs}'"]
-        jobs = compose_jobs(command, plugins, multirun=True)
+        jobs = jobs_of(command, plugins, multirun=True)
         return [item.run for item in run_plan(plan_cohorts(jobs, plugins), plugins, stop or StopRequest(), quiet=True)]
 
     return run
@@ -439,9 +439,7 @@ def test_an_error_that_no_lane_owns_halves_the_cohort_until_its_cause_is_alone(
 ) -> None:
     def trained(runs: str, module_class: type[CohortModule]) -> list[Run]:
         command = ["dataset=moons", "model=mlp", "trainer.max_steps=60", "checkpoint_every=20", "seed=range(6)"]
-        (cohort,) = plan_cohorts(
-            compose_jobs([*command, f"runs='{tmp_path / runs}'"], registry, multirun=True), registry
-        )
+        (cohort,) = plan_cohorts(jobs_of([*command, f"runs='{tmp_path / runs}'"], registry, multirun=True), registry)
         for planned in cohort:
             planned.run.lock()
         progress = ProgressBar("", 0, quiet=True)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from contract.combinations import cover, slow_but
+from contract.compose import jobs_of
 from contract.readme import REGISTRY
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -18,7 +19,6 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from nnexp.config.job import Job
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.data.dataset_cache import DatasetCache
 from nnexp.plotting.rendering import figure_of, render
 from nnexp.probing.runner import ProbeLanes, ProbeRunner
@@ -45,7 +45,7 @@ DATASETS = DatasetCache()
 
 @cache
 def job_of(*overrides: str) -> Job:
-    return compose_jobs([*overrides, f"probe=[{','.join(PROBES)}]"], REGISTRY)[0]
+    return jobs_of([*overrides, f"probe=[{','.join(PROBES)}]"], REGISTRY)[0]
 
 
 def build(job: Job) -> Lane:

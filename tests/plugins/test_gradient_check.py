@@ -61,13 +61,8 @@ def check(registry, view_of):
 
 
 @pytest.fixture
-def wrong(write_plugin, registry_with):
-    def make(formula: str):
-        return registry_with(
-            write_plugin("wrong", WRONG.replace("{FORMULA}", formula), folder=f"own{len(formula)}").parents[1]
-        )
-
-    return make
+def wrong(registry_of):
+    return lambda formula: registry_of("wrong", WRONG.replace("{FORMULA}", formula))
 
 
 def test_a_wrong_slope_of_tanh_is_caught(check, wrong) -> None:

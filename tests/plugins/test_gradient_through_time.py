@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from contract.compose import jobs_of
 from contract.registry import plugin
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nnexp import DataSpec
 from nnexp.base.signals import StopRequest
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.plan_runner import run_plan
 from nnexp.plotting.rendering import render
@@ -126,16 +126,14 @@ class Noise:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "length"), OVER_SEEDS)
-def test_runs_that_train_for_0_steps_write_the_same_for_other_draws(
-    tmp_path, registry_with, write_plugin, monkeypatch, name, length
-):
+def test_runs_that_train_for_0_steps_write_the_same_for_other_draws(tmp_path, registry_of, monkeypatch, name, length):
     """Two means of 12 draws each differ by their standard error, sqrt(2 / 12) of one draw's; thrice that is allowed."""
     monkeypatch.setattr("nnexp.probing.runner.render", lambda *_: {})
-    plugins = registry_with(write_plugin("noise", NOISE, "dataset").parent.parent)
+    plugins = registry_of("noise", NOISE, "dataset")
     job = ["dataset=noise", f"dataset.length={length}", f"model={name}", "trainer.max_steps=0", "trainer.batch_size=1"]
     job += ["probe=[gradient_through_time]", *(["model.forget_bias=null"] if name == "lstm" else [])]
     seeds = ("seed=range(12)", "dataset.seed=range(12)", "sweep.zip=[seed,dataset.seed]", f"runs='{tmp_path}'")
-    jobs = compose_jobs([*job, *seeds], plugins, multirun=True)
+    jobs = jobs_of([*job, *seeds], plugins, multirun=True)
     runs = [result.run for result in run_plan(plan_cohorts(jobs, plugins), plugins, StopRequest(), quiet=True)]
     written = [json.loads((run.path / "run.json").read_text()) for run in runs]
     assert len({job.model.seed for job in jobs}) == len({job.dataset.seed for job in jobs}) == 12
@@ -368,8 +366,8 @@ class Unseen(nn.Module):
 
 
 @pytest.fixture
-def unseen(registry_with, write_plugin):
-    return registry_with(write_plugin("unseen", UNSEEN).parent.parent)
+def unseen(registry_of):
+    return registry_of("unseen", UNSEEN)
 
 
 @pytest.mark.parametrize("backward", [False, True])

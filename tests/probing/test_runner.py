@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from contract.compose import jobs_of
 from contract.registry import REGISTRY
 from contract.stopping import StopAfter
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from nnexp.base.signals import StopRequest
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.plan_runner import run_plan
 from nnexp.probing.schedule import drawn_steps
@@ -91,7 +91,7 @@ def test_a_run_with_all_probes_is_the_run_without_to_the_last_bit(train, pair: t
 
 
 def launched(folder: Path, registry, *overrides: str) -> list[Run]:
-    jobs = compose_jobs([*overrides, f"runs='{folder}'"], registry, multirun=True)
+    jobs = jobs_of([*overrides, f"runs='{folder}'"], registry, multirun=True)
     return [item.run for item in run_plan(plan_cohorts(jobs, registry), registry, StopRequest(), quiet=True)]
 
 
@@ -109,8 +109,8 @@ def test_each_lane_of_a_stack_is_observed_and_trains_the_same(tmp_path: Path, re
 
 
 @pytest.fixture
-def rude(registry_with, write_plugin):
-    return registry_with(write_plugin("rude", RUDE, kind="probe").parent.parent)
+def rude(registry_of):
+    return registry_of("rude", RUDE, "probe")
 
 
 @pytest.mark.slow

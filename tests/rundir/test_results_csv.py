@@ -6,8 +6,8 @@ import csv
 from pathlib import Path
 
 import pytest
+from contract.compose import jobs_of
 
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.plan import plan_cohorts
 from nnexp.rundir.planned_run import create_missing_runs
 from nnexp.rundir.results_csv import ResultsCsv
@@ -16,7 +16,7 @@ from nnexp.rundir.results_csv import ResultsCsv
 @pytest.fixture
 def planned(registry, tmp_path: Path):
     command = ["model=lstm,mlp", "seed=0,1", f"runs='{tmp_path / 'runs'}'", "dataset.pattern=[1,0]"]
-    cohorts = plan_cohorts(compose_jobs(command, registry, multirun=True), registry)
+    cohorts = plan_cohorts(jobs_of(command, registry, multirun=True), registry)
     return sorted((item for cohort in cohorts for item in cohort), key=lambda item: item.number)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import pytest
@@ -11,8 +10,6 @@ import torch
 from contract.combinations import cover, slow_but
 from contract.registry import REGISTRY
 
-from nnexp.config.job import Job
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.data.dataset_cache import DatasetCache
 from nnexp.nn.kernels.op import without_compiled_kernels
 from nnexp.stacking.stack import Stack
@@ -45,22 +42,10 @@ def small(dataset: str, model: str) -> list[str]:
 DATASETS = DatasetCache()
 
 
-@cache
-def jobs_of(*overrides: str) -> list[Job]:
-    """Jobs of many seeds, composed at once, for that takes as long as to train a few steps."""
-    return compose_jobs([*overrides, "seed=range(40)"], REGISTRY, multirun=True)
-
-
 @pytest.fixture
 def make_lane(make_job) -> Callable[..., Lane]:
-    """A lane whose data are made once for all tests; a seed, if any, is its last override."""
-
-    def make(*overrides: str) -> Lane:
-        *others, last = overrides
-        job = jobs_of(*others)[int(last[5:])] if last.startswith("seed=") else make_job(*overrides)
-        return Lane(job, REGISTRY, torch.device("cpu"), lambda: False, DATASETS)
-
-    return make
+    """A lane whose data are made once for all tests."""
+    return lambda *overrides: Lane(make_job(*overrides), REGISTRY, torch.device("cpu"), lambda: False, DATASETS)
 
 
 @pytest.fixture

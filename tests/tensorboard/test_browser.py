@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contract.compose import jobs_of
 from contract.stopping import StopAfter
 from PIL import Image, ImageColor
 
 from nnexp.base.signals import StopRequest
-from nnexp.config.sweep_jobs import compose_jobs
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.plan_runner import run_plan
 from nnexp.registry.discovery import Registry
@@ -56,7 +56,7 @@ def runs(folder: Path, registry: Registry) -> dict[str, Run]:
 
     def train(*overrides: str, stop: StopRequest | None = None) -> list[Run]:
         root = f"runs='{folder / 'runs'}'"
-        jobs = compose_jobs([*MOONS, *overrides, root], registry, multirun=True)
+        jobs = jobs_of([*MOONS, *overrides, root], registry, multirun=True)
         return [
             item.run for item in run_plan(plan_cohorts(jobs, registry), registry, stop or StopRequest(), quiet=True)
         ]

@@ -66,12 +66,9 @@ HOWS = ["undefined", "infinite", "gradient"]
 
 
 @pytest.fixture(scope="module")
-def lane_of(tmp_path_factory, registry_with, make_lane):
+def lane_of(registry_of, make_lane):
     """A lane of the model above."""
-    folder = tmp_path_factory.mktemp("plugins")
-    (folder / "model").mkdir()
-    (folder / "model" / "fragile.py").write_text(FRAGILE)
-    plugins = registry_with(folder)
+    plugins = registry_of("fragile", FRAGILE)
     return lambda *overrides, **more: make_lane(*JOB, *overrides, plugins=plugins, **more)
 
 
