@@ -97,13 +97,14 @@ def registry_with() -> Callable[[Path], Registry]:
 
 @pytest.fixture(scope="session")
 def registry_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Registry]:
-    """The plugins that are there and one more: `registry_of("own", source, "probe")`; the same for the same source."""
+    """The plugins that are there and more: `registry_of("own", model=source)`; the same one for the same sources."""
 
     @cache
-    def make(name: str, source: str, kind: str = "model") -> Registry:
+    def make(name: str, **sources: str) -> Registry:
         folder = tmp_path_factory.mktemp("plugins")
-        (folder / kind).mkdir()
-        (folder / kind / f"{name}.py").write_text(source, encoding="utf-8")
+        for kind, source in sources.items():
+            (folder / kind).mkdir()
+            (folder / kind / f"{name}.py").write_text(source, encoding="utf-8")
         return Registry([*plugin_folders(), folder])
 
     return make
@@ -211,6 +212,20 @@ def write_plugin(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
+def change_file() -> Iterator[Callable[[Path, str], object]]:
+    """Writes a text to a file that other tests use too; it has its old text again when the test ends."""
+    before: dict[Path, str] = {}
+
+    def change(path: Path, text: str) -> None:
+        before.setdefault(path, path.read_text(encoding="utf-8"))
+        path.write_text(text, encoding="utf-8")
+
+    yield change
+    for path, text in before.items():
+        path.write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
 def write_config(tmp_path: Path) -> Callable[..., Path]:
     """Writes `<group>/<name>.yaml` in a folder of configs of the test's own and gives that folder."""
 
@@ -285,4 +300,4 @@ class Faulty(nn.Module):
 @pytest.fixture
 def faulty(registry_of: Callable[..., Registry]) -> Registry:
     """The plugins that are there, and a model whose `fault` says how it fails."""
-    return registry_of("faulty", FAULTY)
+    return registry_of("faulty", model=FAULTY)

@@ -1,36 +1,42 @@
-"""PyTorch Lightning, imported without matplotlib.
+"""PyTorch Lightning, imported without matplotlib and scipy.
 
-torchmetrics, which Lightning imports, would import pyplot: that adds a tenth to the start time of every command and
-changes global state.
+torchmetrics, which Lightning imports, would import pyplot and scipy.signal where they are installed: that adds a third
+to the start time of every command and changes global state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import torch
+from lightning_utilities.core import imports
 from lightning_utilities.core.imports import RequirementCache
 
 __all__ = ["make_trainer", "pl"]
 
 
+HIDDEN = ("matplotlib", "scipy")
+
+
 @contextmanager
-def hide_matplotlib() -> Iterator[None]:
-    """Report matplotlib as not installed to Lightning's libraries inside the block."""
-    is_installed = RequirementCache.__bool__
+def hide_unused() -> Iterator[None]:
+    """Report matplotlib and scipy as not installed to Lightning's libraries inside the block; after it, as they are."""
+    is_installed, find_spec = RequirementCache.__bool__, imports.find_spec
 
     def is_installed_and_visible(requirement: RequirementCache) -> bool:
-        return requirement.requirement != "matplotlib" and is_installed(requirement)
+        return requirement.requirement not in HIDDEN and is_installed(requirement)
 
-    RequirementCache.__bool__ = is_installed_and_visible  # type: ignore[assignment,method-assign]  # in the block only
-    try:
+    with (
+        patch.object(RequirementCache, "__bool__", is_installed_and_visible),
+        patch.object(imports, "find_spec", lambda name: None if name in HIDDEN else find_spec(name)),
+    ):
         yield
-    finally:
-        RequirementCache.__bool__ = is_installed  # type: ignore[method-assign]  # restored
+    imports.package_available.cache_clear()
 
 
-with hide_matplotlib():
+with hide_unused():
     import pytorch_lightning as pl
     from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 

@@ -62,7 +62,7 @@ def sweep(registry_of, tmp_path: Path, monkeypatch) -> Callable[..., dict[str, s
 
     def run(action: str, where: str) -> dict[str, str]:
         monkeypatch.chdir(tmp_path)
-        plugins = registry_of("bad", BAD.replace("ACTION", action))
+        plugins = registry_of("bad", model=BAD.replace("ACTION", action))
         points = (["model=bad", f"model.where={where}"], ["model=mlp"])
         jobs = [jobs_of([*SHORT, *point], plugins)[0] for point in points]
         begun = run_plan(plan_cohorts(jobs, plugins), plugins, StopRequest(), quiet=True)
@@ -95,7 +95,7 @@ def test_a_plugin_that_removes_the_runs_leaves_the_sweep_going(sweep) -> None:
 
 @pytest.mark.slow
 def test_what_a_module_draws_on_import_is_the_same_whichever_job_imports_it(registry_of, train) -> None:
-    plugins = registry_of("bad", BAD.replace("ACTION", "pass"))
+    plugins = registry_of("bad", model=BAD.replace("ACTION", "pass"))
     outcomes = []
     for runs, first in (("a", "seed=0"), ("b", "seed=1")):
         sys.modules.pop("nnexp_plugins.model.bad", None)

@@ -79,6 +79,7 @@ def test_a_file_without_a_place_for_the_table_is_refused_and_left_alone(tmp_path
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_dataset_that_cannot_be_made_fails_in_its_own_row(tmp_path: Path, capsys) -> None:
     command = ["dataset=moons", "dataset=pattern dataset.length=2", "model=mlp", "trainer.max_steps=5"]
     assert command_line(["pairs", *command, f"runs='{tmp_path / 'runs'}'"]) == 1

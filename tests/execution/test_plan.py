@@ -151,6 +151,6 @@ class Own(Trainer):
     \"\"\"
     push: Annotated[float, PerLane] = 0.0
 """
-    plugins = registry_of("own", text, "trainer")
+    plugins = registry_of("own", trainer=text)
     assert grouped(plugins, tmp_path, "trainer=own", "trainer.push=0,1") == [[0], [1]]
     assert grouped(plugins, tmp_path, "trainer=own", "trainer.lr=0.1,1") == [[0, 1]]

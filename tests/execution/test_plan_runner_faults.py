@@ -147,12 +147,10 @@ def test_a_rerun_lies_beside_the_old_run(sweep, tmp_path: Path) -> None:
         assert (one.run.path / "metrics.csv").read_bytes() == (other.run.path / "metrics.csv").read_bytes()
 
 
-def test_code_that_changes_while_a_sweep_runs_trains_nothing(sweep, faulty, monkeypatch, request, capsys) -> None:
+def test_code_that_changes_while_a_sweep_runs_trains_nothing(sweep, faulty, monkeypatch, change_file, capsys) -> None:
     path = faulty.get("model", "faulty").path
-    source = path.read_text()
-    changed = source.replace("scale", "size")
-    request.addfinalizer(lambda: path.write_text(source))
-    monkeypatch.setattr("nnexp.execution.plan_runner.create_missing_runs", lambda cohort: path.write_text(changed))
+    changed = path.read_text().replace("scale", "size")
+    monkeypatch.setattr("nnexp.execution.plan_runner.create_missing_runs", lambda cohort: change_file(path, changed))
     planned = sweep(faults="0,7")
     assert [item.status for item in planned] == ["new", "new"]
     assert "its code has changed since the command was given" in capsys.readouterr().err

@@ -52,7 +52,7 @@ from nnexp.execution.plan_runner import run_plan
 from nnexp.execution.plan import plan_cohorts
 from nnexp.registry.discovery import discover
 from nnexp.base.signals import StopRequest
-from contract.compose import jobs_of
+from nnexp.config.sweep_jobs import compose_jobs
 
 registry, seen = discover(), []
 
@@ -63,7 +63,7 @@ def look():
 
 command = ["dataset=moons", "model=mlp", "trainer.max_steps=3", "stack=false", f"runs='{sys.argv[1]}'"]
 for first, last in ((0, 20), (20, int(sys.argv[2]))):
-    jobs = jobs_of([*command, f"seed=range({first},{last})"], registry, multirun=True)
+    jobs = compose_jobs([*command, f"seed=range({first},{last})"], registry, multirun=True)
     finished = run_plan(plan_cohorts(jobs, registry), registry, StopRequest(), quiet=True)
     assert all(item.status == "finished" for item in finished)
     look()

@@ -210,6 +210,7 @@ def test_a_long_temporary_folder_leaves_room_for_the_name_of_a_socket(tmp_path: 
     assert subprocess.run(words, capture_output=True, text=True, env=environment).stdout == "there\n"
 
 
+@pytest.mark.slow
 def test_a_file_of_the_working_folder_is_taken_for_no_module_of_python(tmp_path: Path) -> None:
     (tmp_path / "random.py").write_text("raise SystemExit('not this one')")
     code = "import sys; sys.path.remove('')\nfrom nnexp.execution.forkserver import start_forkserver\n"

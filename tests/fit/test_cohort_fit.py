@@ -204,7 +204,7 @@ def test_model_pt_loads_alone_into_the_plain_module(fit_with, registry, make_lan
     ],
 )
 def test_a_fault_costs_its_own_run_and_is_named(train, registry_of, fault, status, message) -> None:
-    plugins = registry_of("faulty", FAULTY)
+    plugins = registry_of("faulty", model=FAULTY)
     run = train("dataset=moons", "model=faulty", f"model.fault={fault}", "trainer.max_steps=60", plugins=plugins)
     facts = run.read()
     assert facts["status"] == status
@@ -216,7 +216,7 @@ def test_a_fault_costs_its_own_run_and_is_named(train, registry_of, fault, statu
 
 @pytest.mark.slow
 def test_a_failed_run_given_again_is_trained_again(registry_of, train) -> None:
-    plugins = registry_of("faulty", FAULTY)
+    plugins = registry_of("faulty", model=FAULTY)
     job = ["dataset=moons", "model=faulty", "model.fault=forward", "trainer.max_steps=60", "checkpoint_every=10"]
     for resumed_from in ([], [20], [20, 20]):
         run = train(*job, plugins=plugins)
@@ -307,7 +307,7 @@ class Plain(Trainer):
 
 @pytest.mark.slow
 def test_a_trainer_with_torchs_optimiser_alone_resumes_bit_for_bit(registry_of, train) -> None:
-    plugins = registry_of("plain", TORCH_ONLY, "trainer")
+    plugins = registry_of("plain", trainer=TORCH_ONLY)
     job = ("dataset=moons", "model=mlp", "trainer=plain", "trainer.max_steps=230", "checkpoint_every=70")
     stopped = train(*job, plugins=plugins, stop=StopAfter(150))
     at = stopped.read()["steps"]
@@ -316,7 +316,7 @@ def test_a_trainer_with_torchs_optimiser_alone_resumes_bit_for_bit(registry_of, 
 
 
 def test_a_state_that_no_checkpoint_can_hold_fails_at_once_with_the_reason(registry_of, train) -> None:
-    plugins = registry_of("plain", TORCH_ONLY, "trainer")
+    plugins = registry_of("plain", trainer=TORCH_ONLY)
     run = train("dataset=moons", "trainer=plain", "trainer.rate=object", plugins=plugins)
     assert run.status == "failed"
     assert "holds tensors and plain numbers, not object" in run.read()["error"]["message"]

@@ -48,7 +48,7 @@ class Counts(Probe):
 
 @pytest.fixture
 def counts(registry_of):
-    return registry_of("counts", COUNTS, "probe")
+    return registry_of("counts", probe=COUNTS)
 
 
 def asked(run: Run) -> list[str]:
@@ -80,7 +80,7 @@ def test_a_finished_run_is_looked_into_at_its_last_step_and_is_otherwise_as_it_w
 
 
 @pytest.mark.slow
-def test_what_has_looked_does_not_look_again_until_its_code_or_its_values_change(train, counts, write_plugin) -> None:
+def test_what_has_looked_does_not_look_again_until_its_code_or_its_values_change(train, counts, change_file) -> None:
     run = train(*JOB, "probe=counts", plugins=counts)
     seen = len(asked(run))
     for overrides, more in (
@@ -93,7 +93,7 @@ def test_what_has_looked_does_not_look_again_until_its_code_or_its_values_change
         seen += more
         assert len(asked(run)) == seen, overrides
     assert run.read()["probes"]["counts/number"] == 2.0
-    write_plugin("counts", COUNTS.replace("asked at", "seen at"), kind="probe")
+    change_file(counts.get("probe", "counts").path, COUNTS.replace("asked at", "seen at"))
     train(*JOB, "probe=counts", "probe.counts.number=2", plugins=counts)
     assert asked(run)[-1] == "asked at 30"  # the code that this process has loaded; that it is another was noticed
     assert len(asked(run)) == seen + 1
@@ -167,7 +167,7 @@ DEADLY = COUNTS.replace("class Counts", "class Deadly").replace('raise RuntimeEr
 
 
 def test_a_finished_run_stays_finished_where_looking_into_it_ends_the_process(tmp_path: Path, registry_of) -> None:
-    plugins = registry_of("deadly", DEADLY, "probe")
+    plugins = registry_of("deadly", probe=DEADLY)
     sweep = [*JOB, "seed=0,1", f"runs='{tmp_path / 'runs'}'"]
 
     def launched(*overrides: str) -> list[Run]:

@@ -69,10 +69,12 @@ def files(run: Run) -> tuple[bytes, bytes]:
 
 @pytest.fixture
 def sweep(registry_of, tmp_path: Path) -> Callable[..., list[Run]]:
-    """Trains the points of a sweep of a model whose other methods are given."""
+    """Trains the points of a sweep of a model whose other methods are given, and of other plugins of its name."""
 
-    def run(methods: str, *overrides: str, runs: str = "runs", stop: StopRequest | None = None) -> list[Run]:
-        plugins = registry_of("own", HEAD + methods)
+    def run(
+        methods: str, *overrides: str, runs: str = "runs", stop: StopRequest | None = None, **sources: str
+    ) -> list[Run]:
+        plugins = registry_of("own", model=HEAD + methods, **sources)
         command = [*SHORT, *overrides, f"runs='{tmp_path / runs}'"]
         jobs = jobs_of(command, plugins, multirun=True)
         return [item.run for item in run_plan(plan_cohorts(jobs, plugins), plugins, stop or StopRequest(), quiet=True)]
@@ -376,12 +378,12 @@ class Own(Trainer):
         ("(grads * float(lr))", "ValueError: only one element tensors"),
     ],
 )
-def test_a_trainer_that_is_not_for_many_lanes_trains_them_one_by_one(sweep, write_plugin, direction, reason) -> None:
-    write_plugin("own", TRAINER.replace("DIRECTION", direction), kind="trainer")
-    runs = sweep(PLAIN, "trainer=own", "seed=0,1")
+def test_a_trainer_that_is_not_for_many_lanes_trains_them_one_by_one(sweep, direction, reason) -> None:
+    trainer = TRAINER.replace("DIRECTION", direction)
+    runs = sweep(PLAIN, "trainer=own", "seed=0,1", trainer=trainer)
     assert paths(runs) == ["solo"] * 2
     assert reason in runs[1].read()["notes"][0]
-    (alone,) = sweep(PLAIN, "trainer=own", "seed=1", runs="alone")
+    (alone,) = sweep(PLAIN, "trainer=own", "seed=1", runs="alone", trainer=trainer)
     assert files(alone) == files(runs[1])
 
 

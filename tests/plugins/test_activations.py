@@ -118,7 +118,7 @@ def test_states_are_bounded_as_tanh(view_of, activations, model: str) -> None:
 def test_functions_that_are_no_layers_are_found_and_named_by_the_layer_before(
     view_of, activations, registry_of
 ) -> None:
-    plugins = registry_of("own", OWN)
+    plugins = registry_of("own", model=OWN)
     seen = activations(view_of("dataset=moons", "model=own", plugins=plugins))
     assert list(seen.histograms) == [f"outputs/{n}" for n in ("first", "bend", "bend.tanh", "bend.relu", "head")]
     assert seen.scalars["saturated/bend"] == 0.5
@@ -167,7 +167,7 @@ def test_what_is_not_finite_does_not_count_and_a_constant_layer_has_a_range(regi
 
 
 def test_of_many_layers_some_are_shown_the_first_and_the_last_among_them(view_of, activations, registry_of) -> None:
-    seen = activations(view_of("dataset=moons", "model=deep", plugins=registry_of("deep", DEEP)))
+    seen = activations(view_of("dataset=moons", "model=deep", plugins=registry_of("deep", model=DEEP)))
     picture = seen.pictures["layers"]
     assert picture.title == "Outputs of 12 of 30 layers"
     names = list(to_plain(picture.numbers)["layers"])

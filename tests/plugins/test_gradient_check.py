@@ -62,7 +62,7 @@ def check(registry, view_of):
 
 @pytest.fixture
 def wrong(registry_of):
-    return lambda formula: registry_of("wrong", WRONG.replace("{FORMULA}", formula))
+    return lambda formula: registry_of("wrong", model=WRONG.replace("{FORMULA}", formula))
 
 
 def test_a_wrong_slope_of_tanh_is_caught(check, wrong) -> None:

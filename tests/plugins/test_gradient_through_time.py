@@ -129,7 +129,7 @@ class Noise:
 def test_runs_that_train_for_0_steps_write_the_same_for_other_draws(tmp_path, registry_of, monkeypatch, name, length):
     """Two means of 12 draws each differ by their standard error, sqrt(2 / 12) of one draw's; thrice that is allowed."""
     monkeypatch.setattr("nnexp.probing.runner.render", lambda *_: {})
-    plugins = registry_of("noise", NOISE, "dataset")
+    plugins = registry_of("noise", dataset=NOISE)
     job = ["dataset=noise", f"dataset.length={length}", f"model={name}", "trainer.max_steps=0", "trainer.batch_size=1"]
     job += ["probe=[gradient_through_time]", *(["model.forget_bias=null"] if name == "lstm" else [])]
     seeds = ("seed=range(12)", "dataset.seed=range(12)", "sweep.zip=[seed,dataset.seed]", f"runs='{tmp_path}'")
@@ -367,7 +367,7 @@ class Unseen(nn.Module):
 
 @pytest.fixture
 def unseen(registry_of):
-    return registry_of("unseen", UNSEEN)
+    return registry_of("unseen", model=UNSEEN)
 
 
 @pytest.mark.parametrize("backward", [False, True])

@@ -119,7 +119,7 @@ def test_all_weights_are_there(nodes_of, make_lane) -> None:
 
 
 def test_a_model_never_seen_is_followed_through_what_it_does_itself(nodes_of, registry_of) -> None:
-    plugins = registry_of("strange", STRANGE)
+    plugins = registry_of("strange", model=STRANGE)
     nodes = nodes_of("dataset=moons", "model=strange", plugins=plugins)
     assert nodes["Linear[tied]/linear_1"].input[0] == "Linear[tied]/linear"
     assert "Linear[tied]/weight" in nodes["Linear[also]/linear"].input  # shared

@@ -138,7 +138,7 @@ class Strange(nn.Module):
 
 
 def test_an_architecture_that_nobody_has_seen_is_measured(look, registry_of):
-    plugins = registry_of("strange", STRANGE)
+    plugins = registry_of("strange", model=STRANGE)
     _, numbers = look("dataset=edges", "dataset.size=16", "model=strange", plugins=plugins)
     sizes = numbers["depth"]["sizes along each axis"]
     assert {name: sizes["measured"][name] for name in ("stem.0", "stem.1", "stem.2", "stem.3", "last.inner")} == {
@@ -191,7 +191,7 @@ class Embedded(nn.Module):
 
 
 def test_time_may_come_first_and_tokens_may_be_looked_up(look, registry_of):
-    plugins = registry_of("embedded", EMBEDDED)
+    plugins = registry_of("embedded", model=EMBEDDED)
     seen, numbers = look("dataset=chartext", "model=embedded", plugins=plugins)
     assert _sizes(seen, "measured") == {"look": 1, "core": 40, "head": 40, "output": 40}
     assert _sizes(seen, "formula") == {"look": 1}

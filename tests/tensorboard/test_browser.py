@@ -44,6 +44,8 @@ except ImportError:
 if CHROMIUM is None and not IS_CI:
     pytest.skip("needs chromium: apt-get install chromium", allow_module_level=True)
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

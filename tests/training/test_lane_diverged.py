@@ -68,7 +68,7 @@ HOWS = ["undefined", "infinite", "gradient"]
 @pytest.fixture(scope="module")
 def lane_of(registry_of, make_lane):
     """A lane of the model above."""
-    plugins = registry_of("fragile", FRAGILE)
+    plugins = registry_of("fragile", model=FRAGILE)
     return lambda *overrides, **more: make_lane(*JOB, *overrides, plugins=plugins, **more)
 
 
