@@ -60,11 +60,10 @@ def test_each_daily_command_is_one_of_nnexp_or_tensorboard() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line", COMMANDS)
-def test_a_daily_command_succeeds(line: str, folder: Path) -> None:
-    code, out, err, *_ = json.loads((folder / "done.json").read_text())[COMMANDS.index(line)]
-    assert code == 0, err
-    assert out
+def test_each_daily_command_succeeds_and_says_something(folder: Path) -> None:
+    done = json.loads((folder / "done.json").read_text())
+    failed = [(line, err) for line, (code, out, err, *_) in zip(COMMANDS, done, strict=True) if code != 0 or not out]
+    assert failed == []
 
 
 @pytest.mark.slow

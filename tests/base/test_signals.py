@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from nnexp.base.signals import StopRequest
+from nnexp.commands.cli import command_line
 
-JOB = ["dataset=moons", "model=mlp", "trainer.max_steps=12000", "checkpoint_every=500", "probe=null"]
+JOB = ["dataset=moons", "model=mlp", "trainer.max_steps=6000", "checkpoint_every=500", "probe=null"]
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
@@ -42,11 +43,10 @@ def outcome(run: Path) -> tuple[bytes, bytes]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(made_once) -> tuple[bytes, bytes]:
-    def fill(folder: Path) -> None:
-        assert end(start(folder))[0] == 0
-
-    return outcome(next(made_once("undisturbed", fill).glob("runs/default/*")))
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert command_line([*JOB, f"runs='{folder}'"]) == 0
+    return outcome(next(folder.glob("default/*")))
 
 
 @pytest.mark.slow
@@ -54,7 +54,9 @@ def undisturbed(made_once) -> tuple[bytes, bytes]:
     ("number", "code"),
     [(signal.SIGINT, 130), (signal.SIGTERM, 143)],
 )
-def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path: Path, undisturbed, number: int, code: int) -> None:
+def test_an_interrupted_run_goes_on_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed, number: int, code: int
+) -> None:
     process = start(tmp_path)
     run = wait_for_checkpoint(tmp_path, process)
     process.send_signal(number)
@@ -64,7 +66,8 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path: Path, undisturbed, num
     assert facts["status"] == "interrupted"
     assert f"To resume: python -m nnexp {' '.join(JOB)}" in errors
     reached = len((run / "metrics.csv").read_text().splitlines()) - 2
-    assert end(start(tmp_path))[0] == 0
+    monkeypatch.chdir(tmp_path)
+    assert command_line(JOB) == 0
     facts = json.loads((run / "run.json").read_text())
     (resumed_from,) = facts["resumed_from"]
     assert reached - 500 <= resumed_from <= reached
@@ -86,15 +89,18 @@ def test_two_processes_at_once_train_a_job_once(tmp_path: Path, undisturbed) -> 
 
 
 @pytest.mark.slow
-def test_a_full_disk_fails_the_run_and_loses_nothing(tmp_path: Path, undisturbed) -> None:
+def test_a_full_disk_fails_the_run_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed
+) -> None:
     """A limit on the size of a file stands for the full disk: metrics.csv runs into it."""
-    limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)); {RUN}"
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); {RUN}"
     command = [sys.executable, "-c", limited, *JOB]
     first = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert first.returncode == 1
     assert "File too large" in first.stdout
     (run,) = tmp_path.glob("runs/default/*")
-    assert end(start(tmp_path))[0] == 0
+    monkeypatch.chdir(tmp_path)
+    assert command_line(JOB) == 0
     assert json.loads((run / "run.json").read_text())["resumed_from"][0] >= 500
     assert outcome(run) == undisturbed
 

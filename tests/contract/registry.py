@@ -6,6 +6,7 @@ from typing import Any
 from nnexp.registry.discovery import discover
 
 REGISTRY = discover()
+EVERY_KIND = ["moons", "pattern", "chartext", "edges"]  # one dataset of each, where all would take long
 
 
 @cache

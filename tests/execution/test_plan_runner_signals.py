@@ -14,8 +14,11 @@ from typing import Any
 
 import pytest
 
+from nnexp.commands.cli import command_line
+
 SWEEP = ["-m", "dataset=moons", "model=mlp", "model.hidden_size=4,8", "seed=0,1", "trainer.max_steps=3000"]
 SWEEP += ["checkpoint_every=200", "sweep.workers=2"]
+HERE = [*SWEEP, "sweep.workers=0"]  # in the test's own process, which need not be started
 pytestmark = pytest.mark.slow
 Bytes = dict[str, tuple[bytes, bytes]]
 
@@ -72,11 +75,10 @@ def wait_for_checkpoints(folder: Path, process: subprocess.Popen[str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(made_once) -> Bytes:
-    def fill(folder: Path) -> None:
-        subprocess.run([sys.executable, "-m", "nnexp", *SWEEP], cwd=folder, check=True, capture_output=True)
-
-    return content(made_once("undisturbed-sweep", fill))
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Bytes:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert command_line([*HERE, f"runs='{folder / 'runs'}'"]) == 0
+    return content(folder)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def undisturbed(made_once) -> Bytes:
     ],
 )
 def test_a_sweep_that_is_ended_goes_on_bit_for_bit(
-    start, tmp_path: Path, undisturbed: Bytes, number: int, is_group: bool, code: int, statuses: set[str]
+    start, tmp_path: Path, monkeypatch, undisturbed: Bytes, number: int, is_group: bool, code: int, statuses: set[str]
 ) -> None:
     process = start()
     wait_for_checkpoints(tmp_path, process)
@@ -100,9 +102,8 @@ def test_a_sweep_that_is_ended_goes_on_bit_for_bit(
     while group_is_alive(process.pid):
         time.sleep(0.02)
     assert {str(each["status"]) for each in facts(tmp_path)} == statuses
-    again = start()
-    _, errors = again.communicate()
-    assert again.returncode == 0, errors
+    monkeypatch.chdir(tmp_path)
+    assert command_line(HERE) == 0
     assert [(each["status"], len(each["resumed_from"])) for each in facts(tmp_path)] == [("finished", 1)] * 4
     assert content(tmp_path) == undisturbed
 

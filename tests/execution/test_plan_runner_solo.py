@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from contract.compose import jobs_of
+from contract.registry import EVERY_KIND
 
 from nnexp.base.signals import StopRequest
 from nnexp.config.job import Job
@@ -35,10 +36,9 @@ def test_every_pair_is_the_same_in_a_sweep_and_alone(registry: Registry, tmp_pat
     def run(jobs: list[Job], asked: SweepOptions) -> list[PlannedRun]:
         return run_plan(plan_cohorts(jobs, registry), registry, StopRequest(), asked, quiet=True)
 
-    # But digits, which imports scikit-learn for each of its jobs.
-    pairs = ["dataset=glob(*,exclude=digits)", "model=glob(*)", "stack=false", *FEW, f"runs='{tmp_path / 'sweep'}'"]
+    pairs = [f"dataset={','.join(EVERY_KIND)}", "model=glob(*)", "stack=false", *FEW, f"runs='{tmp_path / 'sweep'}'"]
     swept = run(jobs_of(pairs, registry, multirun=True), SweepOptions(workers=2))
-    assert len(swept) == (len(registry.names("dataset")) - 1) * len(registry.names("model"))
+    assert len(swept) == len(EVERY_KIND) * len(registry.names("model"))
     assert {(item.status, item.run.read()["path"]) for item in swept} == {("finished", "solo")}
     for item in reversed(swept):  # in this process, so that each has others before it here too
         job = replace(item.job, options=replace(item.job.options, runs=str(tmp_path / "alone"), stack=True))

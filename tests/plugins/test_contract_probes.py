@@ -13,6 +13,7 @@ import torch
 from contract.combinations import cover, slow_but
 from contract.compose import jobs_of
 from contract.readme import REGISTRY
+from contract.registry import EVERY_KIND
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 
 PROBES = REGISTRY.names("probe")
-PAIRS = [(dataset, model) for dataset in REGISTRY.names("dataset") for model in REGISTRY.names("model")]
+PAIRS = [(dataset, model) for dataset in EVERY_KIND for model in REGISTRY.names("model")]
 OTHERS = [
     ("pattern", "lstm", "model.num_layers=2", "model.bidirectional=true"),
     ("pattern", "gru", "dataset.min_length=8"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from contract.combinations import cover, slow_but
-from contract.registry import REGISTRY
+from contract.registry import EVERY_KIND, REGISTRY
 
 from nnexp.data.dataset_cache import DatasetCache
 from nnexp.nn.kernels.op import without_compiled_kernels
@@ -19,7 +19,6 @@ from nnexp.training.lane import Lane
 pytestmark = pytest.mark.slow
 
 
-EVERY_KIND = ["moons", "pattern", "chartext", "edges"]  # one dataset of each: many stacks are made
 PAIRS = [(dataset, model) for dataset in EVERY_KIND for model in REGISTRY.names("model")]
 OF_VALUES = [("sine", "mlp"), ("gaussian", "lstm")]
 # With larger rates training of some pairs is chaotic: a change of one last digit grows tenfold every few steps.
@@ -124,10 +123,10 @@ def test_where_arrays_end_within_a_vector_a_lane_is_the_same_at_every_place(make
     overrides = [*CALM, f"dataset={dataset}", *model, "trainer.batch_size=5", f"precision={precision}"]
     overrides += ["dataset.length=7"] if dataset == "gaussian" else []
     found = []
-    for seeds, place in (([7], 0), ([1, 7, 3], 1), ([5, 6, 1, 2, 7], 4)):
+    for seeds, place in (([7, 3, 1], 0), ([5, 6, 1, 2, 7], 4)):
         stack = make_stack(overrides, seeds)
         found.append(numbers(stack, stack.lanes[place]))
-    assert all(each == found[0] for each in found[1:])
+    assert found[0] == found[1]
 
 
 @pytest.mark.slow
