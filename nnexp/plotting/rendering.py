@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 
 DPI = 150  # of PNG
 SUBTITLE_HEIGHT = 0.2  # inches
-FORMATS: dict[str, dict[str, Any]] = {
-    "png": {"dpi": DPI, "metadata": {"Software": None}},
-    "svg": {"metadata": {"Date": None}},
-}
 
 
 def render(picture: Picture, numbers: dict[str, Any], subtitle: str) -> dict[str, bytes]:
@@ -35,18 +31,19 @@ def render(picture: Picture, numbers: dict[str, Any], subtitle: str) -> dict[str
     Returns:
         File contents by format, "png" and "svg".
     """
-    result = {}
-    with figure_of(picture, numbers, subtitle) as figure:
-        for name, options in FORMATS.items():
-            content = io.BytesIO()
-            figure.savefig(content, format=name, **options)
-            result[name] = content.getvalue()
-            _fix_layout(figure)
-    return result
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    png, svg = io.BytesIO(), io.BytesIO()
+    with figure_of(picture, numbers, subtitle) as figure:  # not `savefig`, which draws everything twice
+        FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})
+        _fix_layout(figure)
+        FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
+    return {"png": png.getvalue(), "svg": svg.getvalue()}
 
 
 def _fix_layout(figure: Figure) -> None:
-    """Keep the layout of the first format for the others, rounded: its last digits differ between calls."""
+    """Keep the layout of the first format for the second, rounded: its last digits differ between calls."""
     if figure.get_layout_engine() is not None:
         figure.set_layout_engine("none")
         for axes in figure.axes:
@@ -68,7 +65,7 @@ def figure_of(picture: Picture, numbers: dict[str, Any], subtitle: str) -> Itera
 
     with rc_context(_rc_params()):
         width, height = picture.size
-        figure = Figure(figsize=(width, height + SUBTITLE_HEIGHT), layout="constrained")
+        figure = Figure(figsize=(width, height + SUBTITLE_HEIGHT), dpi=DPI, layout="constrained")
         picture.draw(figure, numbers)
         figure.suptitle(f"{picture.title}\n{subtitle}")
         yield figure
