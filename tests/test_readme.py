@@ -18,6 +18,8 @@ import pytest
 from contract.commands import run_all
 from contract.readme import PLUGINS, README, block, blocks
 
+from nnexp.commands.cli import command_line
+
 ROOT = Path(__file__).parent.parent
 
 DAILY = [line for code in blocks("test: each line") for line in code.splitlines()]
@@ -112,28 +114,33 @@ def test_a_plugin_of_the_readme_is_short(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_plugin_of_the_readme_is_listed_and_trained_beside_a_broken_one(tmp_path: Path) -> None:
+def test_the_plugin_of_the_readme_is_listed_and_trained_beside_a_broken_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "plugins" / "model").mkdir(parents=True)
     (tmp_path / "plugins" / "model" / "mine.py").write_text(PLUGINS["model/mine.py"])
     (tmp_path / "plugins" / "model" / "broken.py").write_text("def (:\n")
-    commands = (["plugins"], ["dataset=chartext", "model=mine", "model.width=8", "trainer.max_steps=50"])
-    (_, listing, *_), (code, training, errors, *_) = run_all(commands, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert command_line(["plugins"]) == 0
+    listing = capsys.readouterr().out
     assert "model=mine" in listing
     assert "model=broken: cannot be used" in listing
-    assert code == 0, errors
-    assert "finished: 50 steps" in training
+    assert command_line(["dataset=chartext", "model=mine", "model.width=8", "trainer.max_steps=50", "probe=[]"]) == 0
+    assert "finished: 50 steps" in capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_the_probe_of_the_readme_is_one_of_all_and_draws(tmp_path: Path) -> None:
+def test_the_probe_of_the_readme_is_one_of_all_and_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "plugins" / "probe").mkdir(parents=True)
     (tmp_path / "plugins" / "probe" / "norm.py").write_text(PLUGINS["probe/norm.py"])
     command = ["dataset=moons", "model=mlp", "trainer.max_steps=5"]
-    (_, listed, errors, *_), (_, trained, *_) = run_all(
-        [[*command, "--cfg", "job"], [*command, "probe=norm"]], tmp_path
-    )
-    assert "  norm:\n" in listed, errors
-    assert "note" not in trained, trained
+    monkeypatch.chdir(tmp_path)
+    assert command_line([*command, "--cfg", "job"]) == 0
+    assert "  norm:\n" in capsys.readouterr().out
+    assert command_line([*command, "probe=norm"]) == 0
+    assert "note" not in capsys.readouterr().out
     assert len([*tmp_path.glob("runs/default/*/figures/norm-weights-*.png")]) == 2
 
 

@@ -13,6 +13,8 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
+from torch._guards import TracingContext, tracing
+from torch._subclasses import FakeTensorMode
 from torch.func import functional_call, vmap
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -97,7 +99,8 @@ class TracedStep:
             return self.step(tensors[:first], tensors[first] if key_inputs else None, tensors[second:])
 
         fixed = [t.clone() for t in state[self.num_trained :]]  # tracing runs the step, which changes them
-        return make_fx(step)(*state[: self.num_trained], *fixed, *key_inputs, *batch)
+        with tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))):  # or each node makes its own mode
+            return make_fx(step)(*state[: self.num_trained], *fixed, *key_inputs, *batch)
 
     @torch.no_grad()
     def measure(self, state: Sequence[Tensor], part: Split) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ from contract.combinations import slow_but
 from contract.compose import jobs_of
 
 from nnexp.base.signals import StopRequest
+from nnexp.commands.cli import command_line
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.plan_runner import run_plan
 
@@ -148,23 +149,21 @@ def test_metrics_are_not_written_through_a_link(train, tmp_path: Path) -> None:
     assert victim.read_text() == "precious"
 
 
-def run_cli(folder: Path, shell: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = f"{sys.executable} -m nnexp {' '.join(SHORT)} {shell}"
-    return subprocess.run(
-        ["bash", "-c", command], cwd=folder, capture_output=True, text=True, env=os.environ | environment
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("streams", [">&- 2>&-", "probe=[] >/dev/full", "probe=[] <&- 2>&-"])
 def test_closed_or_full_streams_stop_no_training(tmp_path: Path, streams: str) -> None:
-    assert run_cli(tmp_path, streams).returncode == 0
+    command = f"{sys.executable} -m nnexp {' '.join(SHORT)} {streams}"
+    assert subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True).returncode == 0
     (run,) = tmp_path.glob("runs/default/*/run.json")
     assert json.loads(run.read_text())["status"] == "finished"
 
 
 @pytest.mark.slow
-def test_a_slurm_job_of_many_tasks_and_trainer_variables_change_nothing(tmp_path: Path) -> None:
+def test_a_slurm_job_of_many_tasks_and_trainer_variables_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     slurm = {"SLURM_JOB_ID": "5", "SLURM_NTASKS": "4", "SLURM_JOB_NAME": "x", "PL_TRAINER_MAX_STEPS": "1"}
-    result = run_cli(tmp_path, "probe=[]", **slurm)
-    assert "finished: 60 steps" in result.stdout
+    for name, value in slurm.items():
+        monkeypatch.setenv(name, value)
+    assert command_line([*SHORT, f"runs='{tmp_path}'", "probe=[]"]) == 0
+    assert "finished: 60 steps" in capsys.readouterr().out
