@@ -38,6 +38,7 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
         return path
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    library.cache_clear()  # of what another test has found
     yield use
     library.cache_clear()
 
