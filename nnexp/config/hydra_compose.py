@@ -107,10 +107,11 @@ class Composer:
 
     def options(self, group: str) -> list[str]:
         """Return the sorted names that a group can be set to: plugins, and presets in `conf/<group>/`."""
-        if group not in self._options:  # slow: Hydra reads and copies all its configs
+        if group not in self._options:
             loader = GlobalHydra.instance().config_loader()
-            with config_errors(group):
-                names = loader.get_group_options(group, config_name=self.config_name)
+            assert isinstance(loader, ConfigLoaderImpl)
+            with config_errors(group):  # not of the loader, which would first read and copy all configs
+                names = loader.repository.get_group_options(group)
             self._options[group] = sorted({*names, *(self.registry.names(group) if group in KINDS else [])})
         return self._options[group]
 

@@ -60,8 +60,7 @@ def shown(folder: Path) -> tuple[str, str, float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("stack", ["true", "false"])
+@pytest.mark.parametrize(("workers", "stack"), [(1, "false"), (2, "true")])
 def test_each_fault_costs_its_own_run_and_is_told(sweep, capsys, tmp_path: Path, workers: int, stack: str) -> None:
     planned = sweep(f"stack={stack}", workers=workers)
     errors = capsys.readouterr().err
