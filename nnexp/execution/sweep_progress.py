@@ -67,6 +67,7 @@ class SweepProgress:
 
     @property
     def line(self) -> str:
+        """The counts of jobs by how they ended, the time to go and the best result, as one line."""
         left = self.num_jobs - self.num_done - self.num_failed - self.num_diverged
         parts = [f"{self.num_done}/{self.num_jobs} done", f"{self.num_failed} failed"]
         parts += [f"{self.num_diverged} diverged"] if self.num_diverged else []

@@ -46,14 +46,17 @@ class ProgressSender:
         self._next_show = 0.0
 
     def show(self, step: int, _rows: Rows) -> None:
+        """Send the step, at most every half second."""
         if time.monotonic() >= self._next_show:
             self._next_show = time.monotonic() + SHOW_SECONDS
             self.send("step", step)
 
     def say(self, text: str) -> None:
+        """Send a message."""
         self.send("message", text)
 
     def ended(self, number: int) -> None:
+        """Send the number of the job that has ended."""
         self.send("run_ended", number)
 
 
@@ -111,6 +114,7 @@ class ProgressBar:
         """Do nothing: there is one job."""
 
     def close(self) -> None:
+        """Remove the bar from the terminal."""
         if self._display is not None:
             self._display.close()
 
