@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from unittest.mock import patch
 
 import torch
@@ -23,7 +24,7 @@ HIDDEN = ("matplotlib", "scipy")
 @contextmanager
 def hide_unused() -> Iterator[None]:
     """Report matplotlib and scipy as not installed to Lightning's libraries inside the block; after it, as they are."""
-    is_installed, find_spec = RequirementCache.__bool__, imports.find_spec
+    is_installed = RequirementCache.__bool__
 
     def is_installed_and_visible(requirement: RequirementCache) -> bool:
         return requirement.requirement not in HIDDEN and is_installed(requirement)
