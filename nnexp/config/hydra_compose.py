@@ -86,13 +86,18 @@ class Composer:
         self.registry = registry
         self.config_name = config_name
         self.folders = (*searchpath, str(conf_dir().resolve()))
+        self._schemas: dict[str, Any] = {}
         self._composed: dict[Choices, ComposedBase] = {}
         self._options: dict[str, list[str]] = {}
 
     @contextmanager
     def open(self) -> Iterator[Composer]:
         """Initialise Hydra with the search path and the plugins' schemas for the block."""
-        store_schemas(self.registry)
+        stored = ConfigStore.instance().repo
+        if not self._schemas:
+            store_schemas(self.registry)
+            self._schemas = {name: stored[name] for name in (*KINDS, "settings.yaml")}
+        stored.update(self._schemas)  # another composer may have been open
         with initialize_config_dir(self.folders[-1], version_base="1.3"):
             loader = GlobalHydra.instance().config_loader()
             assert isinstance(loader, ConfigLoaderImpl)
