@@ -86,7 +86,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Bytes:
     [
         (signal.SIGKILL, True, -9, {"running"}),
         (signal.SIGKILL, False, -9, {"running"}),
-        (signal.SIGINT, True, 130, {"interrupted"}),
+        (signal.SIGTERM, True, 143, {"interrupted"}),
     ],
 )
 def test_a_sweep_that_is_ended_goes_on_bit_for_bit(
