@@ -9,9 +9,9 @@ from typing import Any
 from nnexp.config import Job, PluginConfig
 from nnexp.registry import Registry
 from nnexp.rundir import Cohort, PlannedRun, max_locks
+from nnexp.training import LANE_VALUES
 
 MAX_LANES = 512
-TRAINER_LANE_VALUES = ("lr", "weight_decay", "clip_norm")  # all that a trainer's `update` is given for each lane
 
 
 def group_into_cohorts(planned: list[PlannedRun], registry: Registry) -> list[Cohort]:
@@ -45,5 +45,5 @@ def _shared_values(choice: PluginConfig, registry: Registry) -> dict[str, Any]:
     return {
         name: value
         for name, value in choice.values.items()
-        if not parameters[name].per_lane or (choice.kind == "trainer" and name not in TRAINER_LANE_VALUES)
+        if not parameters[name].per_lane or (choice.kind == "trainer" and name not in LANE_VALUES)
     }

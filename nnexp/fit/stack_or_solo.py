@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -21,8 +22,10 @@ from nnexp.stacking import (
     Stack,
     attributes_of,
     differing_attributes,
+    differing_trainer_values,
     group_stackable,
     lanes_that_differ,
+    trainer_values,
     watch_attribute_reads,
 )
 from nnexp.training import Lane, PureUpdate
@@ -67,6 +70,7 @@ class PathSelector:
         self.solo_reasons: Counter[str] = Counter()
         self.parity_checks: dict[Lane, ParityCheck] = {}
         self.attributes_read: set[AttributeKey] = set()
+        self.trainer_reads: set[str] = set()
 
     def groups(self) -> Iterator[FitGroup]:
         """Yield groups lazily, so that only one stack is in memory at a time: stacks first, then solo lanes."""
@@ -74,15 +78,21 @@ class PathSelector:
         self.solo += [writer for writer in self.writers if writer not in candidates]
         groups = self._group_stackable(candidates)
         for members in groups:
-            if len(members) == 1 and len(groups) > 1 and self.attributes_read and members[0].path is None:
-                names = ", ".join(sorted({f"'{name}'" for _, name in self.attributes_read}))
-                reason = f"its forward pass reads {names}, which no other lane shares and which is not a buffer"
-                self._make_solo(members, reason)
+            reads = self.attributes_read or self.trainer_reads
+            if len(members) == 1 and len(groups) > 1 and reads and members[0].path is None:
+                self._make_solo(members, self._lone_reason())
                 continue
             # A resume keeps the path, also on a machine that has a compiler now.
             with without_compiled_kernels() if any(writer.path == STACKED for writer in members) else nullcontext():
                 yield from self._stack(members)
         yield from self._solo_groups()
+
+    def _lone_reason(self) -> str:
+        attributes = ", ".join(sorted({f"'{name}'" for _, name in self.attributes_read}))
+        values = ", ".join(sorted(f"'{name}'" for name in self.trainer_reads))
+        reads = [f"its forward pass reads {attributes}, which is not a buffer"] if attributes else []
+        reads += [f"its trainer's update reads {values}"] if values else []
+        return f"{' and '.join(reads)}: no other lane has the same values"
 
     def _solo_groups(self) -> Iterator[FitGroup]:
         for reason, count in self.solo_reasons.items():
@@ -116,9 +126,14 @@ class PathSelector:
         places = differing_attributes([writer.lane for writer in writers])
         able = [w for w in writers if run_or_fail(w, self.stop, partial(self._check_stackable, w, places))]
         owners = {writer.lane: writer for writer in able if writer not in self.solo}
-        keys = {lane: (writer.path, lane.step, self.parity_checks[lane].draws) for lane, writer in owners.items()}
+        self.trainer_reads = differing_trainer_values(list(owners))
+        keys = {lane: (writer.path, lane.step, self._key(lane)) for lane, writer in owners.items()}
         groups = group_stackable(list(owners), self.attributes_read, keys)
         return [[owners[lane] for lane in lanes] for lanes in groups]
+
+    def _key(self, lane: Lane) -> tuple[Any, ...]:
+        values = trainer_values(lane)
+        return (self.parity_checks[lane].draws, *(values.get(name) for name in sorted(self.trainer_reads)))
 
     def _check_stackable(self, writer: RunWriter, places: set[AttributeKey]) -> bool:
         """Run the lane's next step with its own module, and make the lane solo if a stack cannot reproduce it."""
@@ -126,7 +141,7 @@ class PathSelector:
         if not isinstance(lane.update, PureUpdate):
             self._make_solo([writer], f"trainer '{lane.job.trainer.name}' has no `init` and `update`")
             return True
-        before = attributes_of(lane.module)
+        before, trainer_before = attributes_of(lane.module), trainer_values(lane)
         try:
             with watch_attribute_reads(lane.module, places, self.attributes_read):
                 self.parity_checks[lane] = ParityCheck(lane)
@@ -139,6 +154,8 @@ class PathSelector:
             self._make_solo([writer], f"its forward pass changes '{changed[0]}', which is not a buffer")
         elif any(p._backward_hooks for p in lane.weights.params):
             self._make_solo([writer], "there are hooks on its weights")
+        elif changed := [name for name, value in trainer_values(lane).items() if trainer_before.get(name) != value]:
+            self._make_solo([writer], f"its trainer changes its own '{changed[0]}', which a stack has once for all")
         elif self.parity_checks[lane].trainer_draws:
             self._make_solo([writer], f"trainer '{lane.job.trainer.name}' draws random numbers")
         return True

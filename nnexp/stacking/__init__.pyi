@@ -7,3 +7,5 @@ from .stackable import attributes_of as attributes_of
 from .stackable import differing_attributes as differing_attributes
 from .stackable import group_stackable as group_stackable
 from .stackable import watch_attribute_reads as watch_attribute_reads
+from .trainer_attributes import differing_trainer_values as differing_trainer_values
+from .trainer_attributes import trainer_values as trainer_values

@@ -26,7 +26,7 @@ class ParityCheck:
         draws: whether the module draws random numbers in training.
         first: loss () and gradient (P,) of the next update.
         evaluation: loss () in evaluation mode.
-        weights: (P,), after two updates with that gradient.
+        weights: (P,), after three updates with that gradient.
         trainer_draws: whether the trainer's update draws random numbers.
     """
 
@@ -51,7 +51,7 @@ class ParityCheck:
             loss: (), of the stack.
             gradient: (P,), of the stack.
             evaluation: (), the stack's loss in evaluation mode.
-            weights: (P,), the stack's after two updates with the gradient of `first`.
+            weights: (P,), the stack's after three updates with the gradient of `first`.
         """
         first, before = self.first, self.lane.weights.vector
         pairs = {

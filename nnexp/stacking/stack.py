@@ -22,7 +22,7 @@ from nnexp.stacking.vmap_rules import check_batch_rules
 from nnexp.stacking.vmap_trace import TracedStep
 from nnexp.training import Diverged, Lane, PureUpdate, StackUpdate, row_multiple
 
-LayerNorms = tuple[int, Tensor]
+LayerNorms = tuple[int, Tensor, Tensor]  # step, learning rates (K,), norms by layer (K, L)
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Stack:
         """Run the hot path: no number leaves the device, and no Python loop runs over lanes.
 
         Returns:
-            Losses and gradient norms (2, updates done, K), and at recorded steps the norms by layer.
+            Losses and gradient norms (2, updates done, K), and at recorded steps the rates and the norms by layer.
         """
         done = 0
         numbers = self.weights.new_empty(2, count, len(self.rows))
@@ -185,7 +185,7 @@ class Stack:
             flat = torch.cat([g.reshape(len(losses), -1) for g in grads], dim=1)
             norms = torch.linalg.vector_norm(flat, dim=1)
             if self.first.is_recorded(step):
-                layer_norms.append((step, self._layer_norms(flat)))
+                layer_norms.append((step, self.update.lrs(step), self._layer_norms(flat)))
             self.update.step(flat, norms, step)
             numbers[0, done], numbers[1, done] = losses, norms
             done, self.step = done + 1, step
@@ -201,9 +201,9 @@ class Stack:
         """Return the metrics of each lane, moved to the host in one transfer."""
         names = [f"grad_norm/{layer}" for layer in self.first.weights.layers]
         recorded: list[dict[int, dict[str, float]]] = [{} for _ in self.rows]
-        for step, norms in layer_norms:
-            for lane, lane_record, values in zip(self.rows, recorded, norms.tolist(), strict=True):
-                lane_record[step] = {"lr": lane.update.lr(step), **dict(zip(names, values, strict=True))}
+        for step, lrs, norms in layer_norms:
+            for lane_record, lr, values in zip(recorded, lrs.tolist(), norms.tolist(), strict=True):
+                lane_record[step] = {"lr": lr, **dict(zip(names, values, strict=True))}
         return [Rows(first, *each) for each in zip(*numbers.transpose(1, 2).tolist(), recorded, strict=True)]
 
     def _first_non_finite(self, numbers: Tensor) -> dict[int, int]:

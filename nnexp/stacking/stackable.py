@@ -61,11 +61,11 @@ def attributes_of(module: nn.Module) -> dict[AttributeKey, Any]:
     Registered tensors and submodules are left out; registered hooks are included under the name `HOOKS`.
     """
     return {
-        (path, name): _value(value)
+        (path, name): value_key(value)
         for path, part in module.named_modules()
         for name, value in [*vars(part).items(), *_slots(part)]
         if name not in MODULE_ATTRIBUTES
-    } | {(path, HOOKS): _value(hooks) for path, part in module.named_modules() if (hooks := _hooks(part))}
+    } | {(path, HOOKS): value_key(hooks) for path, part in module.named_modules() if (hooks := _hooks(part))}
 
 
 def _slots(value: Any) -> list[tuple[str, Any]]:
@@ -78,7 +78,7 @@ def _hooks(part: nn.Module) -> list[Any]:
     return [hook for kind in kinds for hook in getattr(part, kind).values()]
 
 
-def _value(value: Any, depth: int = 6) -> Any:
+def value_key(value: Any, depth: int = 6) -> Any:
     """Return a key that is equal for equal values and for no others; an opaque object equals itself only."""
     if isinstance(value, nn.Parameter):
         return "parameter"  # it is registered in some submodule
@@ -88,10 +88,10 @@ def _value(value: Any, depth: int = 6) -> Any:
         return id(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         held = [*getattr(value, "__dict__", {}).items(), *_slots(value)]
-        return (type(value).__qualname__, _value(held, depth - 1))
+        return (type(value).__qualname__, value_key(held, depth - 1))
     for kind, parts in PARTS.items():
         if isinstance(value, kind):
-            return (type(value).__qualname__, tuple(_value(part, depth - 1) for part in parts(value)))
+            return (type(value).__qualname__, tuple(value_key(part, depth - 1) for part in parts(value)))
     return (type(value).__qualname__, id(value))
 
 

@@ -8,4 +8,5 @@ from .optimizer_step import PureUpdate as PureUpdate
 from .optimizer_step import StackUpdate as StackUpdate
 from .optimizer_step import clip_gradient as clip_gradient
 from .precision import precision_context as precision_context
+from .trainer_base import LANE_VALUES as LANE_VALUES
 from .trainer_base import Trainer as Trainer

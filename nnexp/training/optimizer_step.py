@@ -15,6 +15,7 @@ from torch import Tensor
 
 from nnexp.rundir import to_python_numbers
 from nnexp.training.flat_weights import FlatWeights
+from nnexp.training.learning_rate import LearningRate
 from nnexp.training.trainer_base import PureTrainer, Trainer
 
 State = dict[str, Tensor]
@@ -34,15 +35,17 @@ def clip_gradient(grads: Tensor, norm: Tensor, clip_norm: float | Tensor | None)
 
 
 @torch.no_grad()
-def _two_trial_updates(
+def _trial_updates(
     update: PureUpdate | StackUpdate,
     weights: Tensor,
     grads: Tensor,
     state: State,
     step: int,
+    last: int,
     clip_norm: float | Tensor | None,
 ) -> Tensor:
-    for number, g in enumerate((grads, 0.5 * grads), step):
+    """Return the weights after updates `step`, the next one and `last`, with a gradient that is halved each time."""
+    for number, g in ((step, grads), (step + 1, 0.5 * grads), (max(step + 2, last), 0.25 * grads)):
         clipped = clip_gradient(g, torch.linalg.vector_norm(g, dim=-1, keepdim=True), clip_norm)
         weights, state = update.updated(weights, clipped, state, number)
     return weights
@@ -57,7 +60,7 @@ class PureUpdate:
     """
 
     def __init__(self, trainer: Trainer, weights: FlatWeights) -> None:
-        self.trainer = trainer
+        self.trainer, self.rate = trainer, LearningRate(trainer)
         self.pure = cast(PureTrainer, trainer)
         self.weights = weights
         self.optimizer_state = self.pure.init(weights.vector)
@@ -73,11 +76,12 @@ class PureUpdate:
 
     def lr(self, step: int) -> float:
         """Return the learning rate at an update, counted from 1."""
-        return self.trainer.lr * self.trainer.lr_factor(step)
+        return self.trainer.lr * self.rate.factor(step)
 
     def trial_update(self, grads: Tensor, step: int) -> Tensor:
-        """Return the weights (P,) after two updates, with `grads` (P,) and with half of them, without storing them."""
-        return _two_trial_updates(self, self.weights.vector, grads, self.optimizer_state, step, self.trainer.clip_norm)
+        """Return the weights (P,) after three trial updates with `grads` (P,), without storing them."""
+        last, clip_norm = self.trainer.max_steps, self.trainer.clip_norm
+        return _trial_updates(self, self.weights.vector, grads, self.optimizer_state, step, last, clip_norm)
 
     def state(self) -> dict[str, Any]:
         """Return the optimiser's state for a checkpoint."""
@@ -98,12 +102,14 @@ class StackUpdate:
     """
 
     def __init__(self, updates: Sequence[PureUpdate], weights: Tensor) -> None:
-        self.pure, self.trainer, self.weights = updates[0].pure, updates[0].trainer, weights
+        self.pure, self.weights = updates[0].pure, weights
         names = updates[0].optimizer_state
         self.state = {name: torch.stack([update.optimizer_state[name] for update in updates]) for name in names}
         trainers = [update.trainer for update in updates]
-        self.base_lr = torch.tensor([[t.lr] for t in trainers], dtype=torch.float64)
-        self.lr_factor, self._lr = 1.0, self._column([t.lr for t in trainers])
+        self.base_lr = torch.tensor([t.lr for t in trainers], dtype=torch.float64)
+        # All lanes of a stack have the same schedule, unless their trainer computes its own.
+        self.rates = [update.rate for update in updates[: None if updates[0].rate.is_own else 1]]
+        self.factors, self._lr = [1.0], self._column([t.lr for t in trainers])
         decays = [t.weight_decay for t in trainers]
         self.weight_decay = self._column(decays) if any(decays) else 0.0
         norms = [math.inf if t.clip_norm is None else t.clip_norm for t in trainers]
@@ -124,15 +130,20 @@ class StackUpdate:
         return self.pure.update(weights, grads, state, step, lr=self.lr(step), weight_decay=self.weight_decay)
 
     def trial_update(self, grads: Tensor, step: int) -> Tensor:
-        """Return the weights (K, P) after two updates, with `grads` (K, P) and with half of them, not storing them."""
-        return _two_trial_updates(self, self.weights, grads, self.state, step, self.clip_norm)
+        """Return the weights (K, P) after three trial updates with `grads` (K, P), without storing them."""
+        last = self.rates[0].trainer.max_steps
+        return _trial_updates(self, self.weights, grads, self.state, step, last, self.clip_norm)
 
     def lr(self, step: int) -> Tensor:
         """Return the learning rates (K, 1) at an update, counted from 1."""
-        factor = self.trainer.lr_factor(step)
-        if factor != self.lr_factor:
-            self.lr_factor, self._lr = factor, (self.base_lr * factor).to(self.weights)
+        factors = [rate.factor(step) for rate in self.rates]
+        if factors != self.factors:
+            self.factors, self._lr = factors, self.lrs(step).to(self.weights).unsqueeze(1)
         return self._lr
+
+    def lrs(self, step: int) -> Tensor:
+        """Return the learning rates (K,) at an update, in float64 on the CPU, as metrics.csv shows them."""
+        return self.base_lr * torch.tensor([rate.factor(step) for rate in self.rates], dtype=torch.float64)
 
     def row(self, lane: int) -> dict[str, Any]:
         """Return a copy of one lane's optimiser state, each tensor (P,)."""
@@ -142,33 +153,38 @@ class StackUpdate:
 class TorchUpdate:
     """Optimiser step of one lane through the `torch.optim` optimiser of its trainer.
 
+    The learning rate of each parameter group is the one that `optimizer` gave it, times the trainer's `lr_factor`.
+
     Args:
         trainer: the trainer.
         weights: the lane's weights.
     """
 
     def __init__(self, trainer: Trainer, weights: FlatWeights) -> None:
-        self.weights = weights
+        self.weights, self.rate = weights, LearningRate(trainer)
         self.optimizer = trainer.optimizer(weights.params)
         self.sizes = [p.numel() for p in weights.params]
-        self.trainer = trainer
-        self.is_scheduled = trainer.warmup_steps > 0 or trainer.schedule != "constant"
-        self.lrs = [group["lr"] for group in self.optimizer.param_groups]
+        self.lrs = [float(group["lr"]) for group in self.optimizer.param_groups]
 
     def step(self, grads: Tensor, step: int) -> None:
-        """Update the weights with gradients (P,), already clipped; updates count from 1."""
+        """Update the weights with gradients (P,), already clipped; updates count from 1.
+
+        Raises NnexpError where the optimiser changes its learning rate itself.
+        """
         for p, part in zip(self.weights.params, grads.split(self.sizes), strict=True):
             p.grad = part.view(p.shape)
-        if self.is_scheduled:
-            for group, lr in zip(self.optimizer.param_groups, self.lrs, strict=True):
-                group["lr"] = lr * self.trainer.lr_factor(step)
+        lrs = [lr * self.rate.factor(step) for lr in self.lrs]
+        for group, lr in zip(self.optimizer.param_groups, lrs, strict=True):
+            group["lr"] = lr
         self.optimizer.step()
+        changed = [float(group["lr"]) for group in self.optimizer.param_groups]
+        if changed != lrs:
+            reason = f"its optimiser changes the learning rate at update {step} from {lrs} to {changed}"
+            raise self.rate.error(f"{reason}, which no checkpoint holds. Override lr_factor(step) instead.")
 
     def lr(self, step: int) -> float:
         """Return the learning rate of the first parameter group at an update, counted from 1."""
-        if self.is_scheduled:
-            return float(self.lrs[0] * self.trainer.lr_factor(step))
-        return float(self.optimizer.param_groups[0]["lr"])
+        return self.lrs[0] * self.rate.factor(step)
 
     def state(self) -> dict[str, Any]:
         """Return a copy of the optimiser's `state_dict`, for a checkpoint."""

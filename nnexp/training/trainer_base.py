@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+LANE_VALUES = ("lr", "weight_decay", "clip_norm")  # a stack has one of each for each lane
+
 
 @dataclass(kw_only=True)
 class Trainer:

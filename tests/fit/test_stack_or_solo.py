@@ -156,7 +156,7 @@ def test_values_that_forward_reads_make_stacks_of_their_own(sweep) -> None:
 def test_a_lane_whose_value_no_other_has_is_trained_alone_and_says_why(sweep) -> None:
     runs = sweep(READS, "model.value=0,0.5")
     assert paths(runs) == ["solo"] * 2
-    assert "reads 'value', which no other lane shares" in runs[0].read()["notes"][0]
+    assert "reads 'value', which is not a buffer: no other lane has the same values" in runs[0].read()["notes"][0]
     assert files(runs[1]) == files(sweep(READS, "model.value=0.5", runs="alone")[0])
 
 
@@ -385,6 +385,47 @@ def test_a_trainer_that_is_not_for_many_lanes_trains_them_one_by_one(sweep, dire
     assert reason in runs[1].read()["notes"][0]
     (alone,) = sweep(PLAIN, "trainer=own", "seed=1", runs="alone", trainer=trainer)
     assert files(alone) == files(runs[1])
+
+
+OWN_VALUES = TRAINER.replace(
+    "    def init",
+    """    calls = 0
+
+    def __post_init__(self):
+        self.twice = 2 * self.lr
+
+    def lr_factor(self, step):
+        return max(super().lr_factor(step), 0.05 / self.lr)
+
+    def init""",
+)
+LATE = "(self.twice if step > 20 else 1.0) * grads"
+READS_LR = "(grads * (2 if self.lr > 0.5 else 1))"
+COUNTED = "(setattr(self, 'calls', self.calls + 1) or grads)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("direction", "points", "reason"),
+    [
+        ("grads", ["trainer.lr=0.1,1.0", "trainer.schedule=cosine"], None),
+        (LATE, ["trainer.lr=0.1,0.2"], "its trainer's update reads 'twice'"),
+        (LATE, ["seed=0,1"], None),
+        (READS_LR, ["trainer.lr=0.1,1.0"], "its trainer's update reads 'lr'"),
+        (COUNTED, ["seed=0,1"], "its trainer changes its own 'calls'"),
+    ],
+    ids=["own schedule", "own value, late", "own value, shared", "rate", "changes itself"],
+)
+def test_a_lane_is_updated_with_the_values_of_its_own_trainer(sweep, direction, points, reason) -> None:
+    trainer = OWN_VALUES.replace("DIRECTION", direction)
+    together = sweep(PLAIN, "trainer=own", "precision=64", *points, trainer=trainer)
+    alone = sweep(PLAIN, "trainer=own", "precision=64", *points, "stack=false", runs="alone", trainer=trainer)
+    assert paths(together) == ["stacked" if reason is None else "solo"] * 2
+    assert [reason in note for run in together for note in run.read()["notes"]] == [True] * (2 if reason else 0)
+    for one, other in zip(together, alone, strict=True):
+        mine, theirs = (list(read_rows(run.path / "metrics.csv")) for run in (one, other))
+        assert [row.get("lr") for _, row in mine] == [row.get("lr") for _, row in theirs]
+        assert mine[60][1]["train/loss"] == pytest.approx(theirs[60][1]["train/loss"], rel=1e-9)
 
 
 def test_with_stack_false_each_is_as_if_alone(sweep) -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from nnexp.base import NnexpError
 from nnexp.training.flat_weights import FlatWeights
 from nnexp.training.optimizer_step import PureUpdate, TorchUpdate, clip_gradient, make_update
 from nnexp.training.trainer_base import Trainer
@@ -159,10 +160,52 @@ def test_the_learning_rate_is_the_trainers(trainer):
     assert make_update(trainer, _weights()).lr(1) == 0.01
 
 
-def test_the_learning_rate_is_what_the_optimiser_uses_now():
-    update = make_update(TRAINERS[0], _weights())
-    update.optimizer.param_groups[0]["lr"] = 0.003
-    assert update.lr(1) == 0.003
+class Halves(Trainer):
+    """Its rate is halved at each update; `init` and `update` are added in a test."""
+
+    def lr_factor(self, step):
+        return 0.5**step
+
+    def optimizer(self, params):
+        return torch.optim.SGD(params, lr=self.lr)
+
+
+class HalvesPurely(Halves):
+    def init(self, weights):
+        return {}
+
+    def update(self, weights, grads, state, step, *, lr, weight_decay):
+        return weights - lr * grads, state
+
+
+@pytest.mark.parametrize("kind", [Halves, HalvesPurely])
+def test_the_trainers_own_schedule_is_what_moves_the_weights_and_what_is_shown(kind):
+    weights = _weights()
+    update, before = make_update(kind(lr=0.8), weights), weights.vector.clone()
+    for step in (1, 2, 3):
+        update.step(torch.ones_like(before), step)
+        assert update.lr(step) == 0.8 * 0.5**step
+    torch.testing.assert_close(weights.vector, before - 0.8 * (0.5 + 0.25 + 0.125))
+
+
+@pytest.mark.parametrize("answer", [None, "0.1", float("nan"), torch.tensor(0.5)])
+@pytest.mark.parametrize("kind", [Halves, HalvesPurely])
+def test_a_schedule_that_returns_no_number_is_refused(kind, answer):
+    update = make_update(type("Own", (kind,), {"lr_factor": lambda self, step: answer})(), _weights())
+    with pytest.raises(NnexpError, match=r"trainer Own: lr_factor\(3\) returned .*, which is not a finite number"):
+        update.step(torch.ones_like(update.weights.vector), 3)
+
+
+def test_an_optimiser_that_changes_its_rate_itself_is_refused():
+    def optimizer(self, params):
+        made = torch.optim.SGD(params, lr=self.lr)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(made, 0.5)
+        made.register_step_post_hook(lambda *_: schedule.step())
+        return made
+
+    update = make_update(type("Own", (Trainer,), {"optimizer": optimizer})(), _weights())
+    with pytest.raises(NnexpError, match=r"at update 1 from \[0.01\] to \[0.005\].* Override lr_factor"):
+        update.step(torch.ones_like(update.weights.vector), 1)
 
 
 def test_a_trainer_without_an_optimiser_says_what_it_must_define():
