@@ -19,6 +19,7 @@ from contract.commands import run_all
 from contract.readme import PLUGINS, README, block, blocks
 
 from nnexp.commands.cli import command_line
+from nnexp.registry.contracts import CONTRACT
 
 ROOT = Path(__file__).parent.parent
 
@@ -149,6 +150,12 @@ def test_the_table_of_probes_has_all_that_come_with_the_project_and_what_they_sa
     own = [registry.get("probe", path.stem) for path in sorted((ROOT / "plugins/probe").glob("*.py"))]
     rows = [f"| `{probe.name}` | {probe.summary} |" for probe in own]
     assert table.splitlines() == ["| probe | what it shows |", "| --- | --- |", *rows]
+
+
+def test_the_table_of_what_plugins_define_is_the_contract() -> None:
+    table = README.partition("<!-- contract -->\n")[2].partition("<!-- end of contract -->")[0]
+    rows = [f"| {kind} | `{name}` | {text} |" for kind, names in CONTRACT.items() for name, text in names.items()]
+    assert table.splitlines() == ["| kind | name | what it is |", "| --- | --- | --- |", *rows]
 
 
 def test_the_table_of_pairs_has_a_figure_for_each_and_strikes_out_only_what_the_text_explains() -> None:

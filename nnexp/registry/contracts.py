@@ -40,6 +40,25 @@ BASES = {
     "probe": Base("Probe", "its schedule", "probing/probe_base.py"),
 }
 
+# All that nnexp uses of a plugin besides its parameters. A public name of a class that is not here would never be used,
+# so it is refused. Models are free: nnexp calls them and takes whatever else they hold as theirs.
+CONTRACT = {
+    "dataset": {
+        "spec": "`DataSpec`: kind and shape of inputs and targets",
+        "train": "the training split, `(x, y)` or `(x, y, lengths)`",
+        "val": "the validation split",
+        "test": "the test split",
+        "vocab": "for text: the characters, by token",
+    },
+    "trainer": {
+        "optimizer": "`optimizer(params)` returns a `torch.optim` optimiser",
+        "init": "`init(weights)` returns the optimiser's state before the first update",
+        "update": "`update(weights, grads, state, step, *, lr, weight_decay)` returns new weights and state",
+        "lr_factor": "`lr_factor(step)` returns the factor of the learning rate at an update",
+    },
+    "probe": {"__call__": "`__call__(view)` returns an `Observation`, or None where the probe does not apply"},
+}
+
 
 @dataclass(frozen=True)
 class Range:

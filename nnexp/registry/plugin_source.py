@@ -11,11 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from nnexp.base import PluginError, shorten
-from nnexp.registry.contracts import ALL, BASES, CONSTRUCTOR_ARGUMENTS, DEFAULT, KINDS
+from nnexp.base import PluginError, shorten, suggestion
+from nnexp.registry.contracts import ALL, BASES, CONSTRUCTOR_ARGUMENTS, CONTRACT, DEFAULT, KINDS
 from nnexp.registry.docstrings import inherited_argument_docs, with_docs
 from nnexp.registry.schema import Parameter
-from nnexp.registry.signature import SignatureReader, is_dataclass, last_name
+from nnexp.registry.signature import SignatureReader, defined_names, is_dataclass, last_name
 
 RESERVED_PARAMETERS = ("name", "seed")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -150,6 +150,8 @@ def _read_class(kind: str, path: Path, tree: ast.Module) -> Plugin:
     for name in RESERVED_PARAMETERS:
         if name in parameters:
             raise reader.fail(node, f"'{name}' is set by nnexp for every {kind}; rename the parameter.")
+    if kind in CONTRACT:
+        _check_public_names(node, reader, kind, set(parameters))
     doc = ast.get_docstring(node) or ""
     described = with_docs(parameters, inherited_argument_docs(node, reader))
     return Plugin(kind, path.stem, path, node.name, described, doc, ast.get_docstring(tree) or "")
@@ -163,6 +165,20 @@ def _check_base(node: ast.ClassDef, reader: SignatureReader, kind: str) -> None:
     if has_fields and not is_dataclass(node):
         reason = f"fields are ignored without @dataclass. Add @dataclass(kw_only=True) under @{kind}."
         raise reader.fail(node, reason)
+
+
+def _check_public_names(node: ast.ClassDef, reader: SignatureReader, kind: str, parameters: set[str]) -> None:
+    """Raise PluginError for a public name of a class, or of its bases in this file, that nnexp would never use."""
+    for item in node.body:
+        for name in defined_names(item):
+            if not name.startswith("_") and name not in parameters | CONTRACT[kind].keys():
+                known = ", ".join(CONTRACT[kind])
+                guess = suggestion(name, [*CONTRACT[kind], *parameters])
+                advice = f"A {kind} defines {known} and its parameters; begin the names of helpers with an underscore."
+                raise reader.fail(item, f"nnexp does not use '{name}' of a {kind}.{guess} {advice}")
+    for base in node.bases:
+        if last_name(base) in reader.classes:
+            _check_public_names(reader.classes[last_name(base)], reader, kind, parameters)
 
 
 def _plugin_class(reader: SignatureReader, kind: str, path: Path) -> ast.ClassDef:

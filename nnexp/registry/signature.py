@@ -190,3 +190,12 @@ def last_name(node: ast.expr) -> str:
 def is_dataclass(node: ast.ClassDef) -> bool:
     """Return True where a class has the decorator `dataclass`."""
     return any(last_name(decorator) == "dataclass" for decorator in node.decorator_list)
+
+
+def defined_names(node: ast.stmt) -> list[str]:
+    """Return the names that a statement in the body of a class defines."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    names = [each for target in targets if target for each in ast.walk(target) if isinstance(each, ast.Name)]
+    return [name.id for name in names if isinstance(name.ctx, ast.Store)]

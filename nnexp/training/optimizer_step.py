@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from nnexp.base import NnexpError
 from nnexp.rundir import to_python_numbers
 from nnexp.training.flat_weights import FlatWeights
 from nnexp.training.learning_rate import LearningRate
@@ -197,6 +198,11 @@ class TorchUpdate:
 
 
 def make_update(trainer: Trainer, weights: FlatWeights) -> PureUpdate | TorchUpdate:
-    """Return the optimiser step of a lane: through the trainer's pure functions if it has them, else its optimiser."""
-    is_pure = hasattr(trainer, "init") and hasattr(trainer, "update")
-    return PureUpdate(trainer, weights) if is_pure else TorchUpdate(trainer, weights)
+    """Return the optimiser step of a lane: through the trainer's pure functions if it has them, else its optimiser.
+
+    Raises NnexpError where it has only one of the two functions, which would never be called.
+    """
+    pure = [name for name in ("init", "update") if hasattr(trainer, name)]
+    if len(pure) == 1:
+        raise NnexpError(f"trainer {type(trainer).__name__} defines `{pure[0]}`: it takes both `init` and `update`.")
+    return PureUpdate(trainer, weights) if pure else TorchUpdate(trainer, weights)

@@ -95,6 +95,37 @@ def test_a_broken_file_is_reported_and_hides_no_other(write_plugin, source, reas
     assert broken.reason in str(caught.value)
 
 
+LOSS = TRAINER + "\n    def loss(self, output, y): ...\n"
+DATASET = "from nnexp import dataset\n@dataset\nclass A:\n    def __init__(self, generator): ...\n"
+PROBE = "from nnexp import Probe, probe\nclass B(Probe):\n    def look(self): ...\n@probe\nclass A(B): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "reason"),
+    [
+        ("trainer", LOSS, ":17: nnexp does not use 'loss' of a trainer. A trainer defines optimizer, init, update"),
+        (
+            "trainer",
+            LOSS.replace("loss", "lr_facter"),
+            "use 'lr_facter' of a trainer. Did you mean 'lr_factor'?",
+        ),
+        ("trainer", TRAINER + "\n    a, (b, _c) = 1, (2, 3)\n", ":17: nnexp does not use 'a' of a trainer"),
+        ("dataset", DATASET + "    def decode(self): ...\n", ":5: nnexp does not use 'decode' of a dataset."),
+        ("dataset", DATASET + "    tain: tuple\n", "does not use 'tain' of a dataset. Did you mean 'train'?"),
+        ("probe", PROBE, ":3: nnexp does not use 'look' of a probe. A probe defines __call__ and its parameters"),
+    ],
+)
+def test_a_public_name_that_the_contract_does_not_know_is_refused(write_plugin, kind, source, reason):
+    path = write_plugin("mine", source, kind=kind)
+    assert reason in Registry([path.parent.parent]).broken[kind, "mine"].reason
+
+
+def test_helpers_with_an_underscore_and_names_of_the_contract_are_free(write_plugin):
+    body = "\n    _a, __b = 1, 2\n    lr_factor = None\n    def _help(self): ...\n    def __repr__(self): ...\n"
+    path = write_plugin("mine", TRAINER + body, kind="trainer")
+    assert Registry([path.parent.parent]).broken == {}
+
+
 STRANGE = ["null", "1", "True", "nan", "inf", "\u00e9", "a,b", "a=b", "#", "a b", "a-b", "a\nb"]
 
 

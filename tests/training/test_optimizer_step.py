@@ -77,10 +77,11 @@ def test_a_trainer_with_pure_functions_is_trained_through_them_and_any_other_thr
 
 
 @pytest.mark.parametrize("missing", ["init", "update"])
-def test_half_of_the_pure_functions_is_not_enough(missing):
+def test_half_of_the_pure_functions_is_refused(missing):
     half = {"init": Heavy.init, "update": Heavy.update, "optimizer": RootMeanSquare.optimizer}
     del half[missing]
-    assert isinstance(make_update(type("Half", (Trainer,), half)(), _weights()), TorchUpdate)
+    with pytest.raises(NnexpError, match="trainer Half defines `.*`: it takes both `init` and `update`"):
+        make_update(type("Half", (Trainer,), half)(), _weights())
 
 
 def test_an_optimiser_of_torch_moves_the_vector_as_it_moves_the_parameters():
