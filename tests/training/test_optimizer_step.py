@@ -80,7 +80,7 @@ def test_a_trainer_with_pure_functions_is_trained_through_them_and_any_other_thr
 def test_half_of_the_pure_functions_is_refused(missing):
     half = {"init": Heavy.init, "update": Heavy.update, "optimizer": RootMeanSquare.optimizer}
     del half[missing]
-    with pytest.raises(NnexpError, match="trainer Half defines `.*`: it takes both `init` and `update`"):
+    with pytest.raises(NnexpError, match=r"trainer Half defines `.*`: it takes both `init` and `update`"):
         make_update(type("Half", (Trainer,), half)(), _weights())
 
 
