@@ -389,7 +389,7 @@ def test_a_trainer_that_is_not_for_many_lanes_trains_them_one_by_one(sweep, dire
 
 OWN_VALUES = TRAINER.replace(
     "    def init",
-    """    calls = 0
+    """    _calls = 0
 
     def __post_init__(self):
         self.twice = 2 * self.lr
@@ -401,7 +401,7 @@ OWN_VALUES = TRAINER.replace(
 )
 LATE = "(self.twice if step > 20 else 1.0) * grads"
 READS_LR = "(grads * (2 if self.lr > 0.5 else 1))"
-COUNTED = "(setattr(self, 'calls', self.calls + 1) or grads)"
+COUNTED = "(setattr(self, '_calls', self._calls + 1) or grads)"
 
 
 @pytest.mark.slow
@@ -412,7 +412,7 @@ COUNTED = "(setattr(self, 'calls', self.calls + 1) or grads)"
         (LATE, ["trainer.lr=0.1,0.2"], "its trainer's update reads 'twice'"),
         (LATE, ["seed=0,1"], None),
         (READS_LR, ["trainer.lr=0.1,1.0"], "its trainer's update reads 'lr'"),
-        (COUNTED, ["seed=0,1"], "its trainer changes its own 'calls'"),
+        (COUNTED, ["seed=0,1"], "its trainer changes its own '_calls'"),
     ],
     ids=["own schedule", "own value, late", "own value, shared", "rate", "changes itself"],
 )
