@@ -63,5 +63,5 @@ def find_plugins(registry: Registry, name: str) -> list[Plugin]:
     if not found:
         names = sorted({plugin_name for _, plugin_name in registry.plugins})
         guess = suggestion(last, names)
-        raise ConfigError(f"{name}: there is no such plugin.{guess} Available: {', '.join(names)}.")
+        raise ConfigError(f"{name or repr(name)}: there is no such plugin.{guess} Available: {', '.join(names)}.")
     return found

@@ -71,9 +71,10 @@ def _parse(text: str) -> list[Override]:
     try:
         return OverridesParser.create().parse_overrides([text])
     except (HydraException, ValueError, ArithmeticError, RecursionError) as error:
-        reason = "" if "missing EQUAL" in str(error) else f" {shorten(one_line(error).split(' expecting')[0])}."
+        has_reason = not any(text in str(error) for text in ("missing EQUAL", "<EOF>", "viable", "NoViable"))
+        reason = f" {shorten(one_line(error).split(' expecting')[0])}." if has_reason else ""
         advice = "Write KEY=VALUE, with quotes around a value that contains spaces, commas, brackets, =, ~ or $"
-        raise ConfigError(f"{shorten(text)}: not a key with a value.{reason} {advice}.") from None
+        raise ConfigError(f"{shorten(text).strip() or repr(text)}: not a key with a value.{reason} {advice}.") from None
 
 
 def _check_form(override: Override) -> None:

@@ -213,6 +213,12 @@ def test_a_peer_that_is_not_there_is_said_and_what_was_measured_is_printed(capsy
     assert "ours / bare" in captured.out
 
 
+@pytest.mark.parametrize("arguments", [["--jobs", "0"], ["--rounds", "-1"], ["--steps", "x"], ["--cold-steps", "5,0"]])
+def test_a_count_that_measures_nothing_is_refused(capsys, arguments: list[str]) -> None:
+    assert command_line(["bench", *arguments]) == 2
+    assert "is not a whole number of at least 1" in capsys.readouterr().err
+
+
 def test_files_that_cannot_be_written_are_refused_before_anything_is_measured(capsys, tmp_path: Path) -> None:
     for arguments in (["--csv", "no/such/figures.csv"], ["--picture", str(tmp_path / "figures.txt")]):
         assert command_line(["bench", *arguments]) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from nnexp.commands.arguments import Parser
 from nnexp.commands.bench.cases import CASES, JOBS
@@ -42,9 +43,16 @@ def names(allowed: Sequence[str]) -> Callable[[str], list[str]]:
     return parse
 
 
-def numbers(text: str) -> list[int]:
-    """Parse integers separated by commas."""
-    return [int(number) for number in text.split(",")]
+def count(text: str, least: int = 1) -> int:
+    """Parse an integer of at least `least`."""
+    if not text.strip().isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least {least}")
+    return int(text)
+
+
+def counts(text: str) -> list[int]:
+    """Parse positive integers separated by commas."""
+    return [count(number) for number in text.split(",")]
 
 
 def parser(about: str) -> argparse.ArgumentParser:
@@ -58,29 +66,34 @@ def parser(about: str) -> argparse.ArgumentParser:
     add = result.add_argument
     add("--part", type=names(list(PARTS)), default=["a"], help="parts, separated by commas (default: a)")
     add("--cases", type=names(list(CASES)), help="cases (default: all in b and cold, some in a, c and probes)")
-    add("--jobs", type=int, default=JOBS, help="jobs of a sweep (b, c, cold)")
+    add("--jobs", type=count, default=JOBS, help="jobs of a sweep (b, c, cold)")
     add(
         "--steps",
-        type=int,
+        type=count,
         help="updates of each of our jobs (default: 20000 in a, 2000 to 20000 by case in b, 200 in c, 5000 in probes)",
     )
-    add("--rounds", type=int, default=5, help="rounds, in which the methods alternate (a, b, c, d, workers, probes)")
-    add("--loop-jobs", type=int, default=2, help="number of bare loops, solo runs and peer runs to time (b, cold)")
-    add("--loop-steps", type=int, default=2000, help="updates of each of these (b, cold)")
-    add("--lightning-steps", type=int, default=500, help="updates of Lightning to time; 0 for none (a, b, cold)")
+    add("--rounds", type=count, default=5, help="rounds, in which the methods alternate (a, b, c, d, workers, probes)")
+    add("--loop-jobs", type=count, default=2, help="number of bare loops, solo runs and peer runs to time (b, cold)")
+    add("--loop-steps", type=count, default=2000, help="updates of each of these (b, cold)")
+    add(
+        "--lightning-steps",
+        type=partial(count, least=0),
+        default=500,
+        help="updates of Lightning to time; 0 for none (a, b, cold)",
+    )
     add("--peer-python", metavar="PYTHON", help="a Python with mushin-py and nnexp's dependencies, to time it too (b)")
-    add("--cold-steps", type=numbers, default=[2000, 20_000], help="updates of each job, separated by commas (cold)")
+    add("--cold-steps", type=counts, default=[2000, 20_000], help="updates of each job, separated by commas (cold)")
     add(
         "--cold-most-steps",
-        type=int,
+        type=count,
         help="extrapolate longer commands from one of this many updates and one of half as many (cold)",
     )
-    add("--cold-rounds", type=int, default=1, help="whole commands of each case and length (cold)")
+    add("--cold-rounds", type=count, default=1, help="whole commands of each case and length (cold)")
     add("--axes", type=names(AXES), default=list(AXES), help="the sizes to double, separated by commas (c)")
-    add("--most-lanes", type=int, default=512, help="the largest number of lanes (c)")
-    add("--plan-jobs", type=int, default=2000, help="jobs of the sweep to plan (plan)")
-    add("--plan-composed", type=int, default=200, help="number of these that Hydra composes (plan)")
-    add("--worker-jobs", type=int, default=32, help="number of jobs of about a second (workers)")
+    add("--most-lanes", type=count, default=512, help="the largest number of lanes (c)")
+    add("--plan-jobs", type=count, default=2000, help="jobs of the sweep to plan (plan)")
+    add("--plan-composed", type=count, default=200, help="number of these that Hydra composes (plan)")
+    add("--worker-jobs", type=count, default=32, help="number of jobs of about a second (workers)")
     add("--csv", metavar="FILE", help="write all measurements and a description of the machine")
     add("--picture", metavar="FILE", help="draw parts b and c; .png, .svg or .pdf")
     return result
