@@ -64,7 +64,6 @@ WRONG = [
     (f"seed={'9' * 5000}", ["seed=999", "...: not a key with a value.", "digits"]),
     (f"seed={'9' * 4000}", ["seed: expected int >= 0, got 999", "... (an integer has at most 64 bits)."]),
     (f"seed={2**63}", ["an integer has at most 64 bits"]),
-    ("", ["'': not a key with a value. Write KEY=VALUE"]),
     ("ünï", ["ünï: not a key with a value. Write KEY=VALUE"]),
     ("a=[1", ["a=[1: not a key with a value. Write KEY=VALUE"]),
     (f"seed={'[' * 5000}", ["seed=[[[", "...: not a key with a value."]),
