@@ -52,9 +52,11 @@ class DataSpec:
 class Dataset(Protocol):
     """Contract of a dataset plugin, constructed with a `torch.Generator` seeded by `dataset.seed`.
 
-    Each split is `(x, y)` or `(x, y, lengths)` with N rows: x (N, *spec.shape); y (N,), or (N, T) if `spec.per_step`;
-    lengths (N,) integers from 1 to T. Tokens and labels may be of any integer type, and rows may be overlapping views,
-    such as windows of a text. Labels at padded positions must be valid classes although they are ignored.
+    Each split is `(x, y)` or `(x, y, lengths)` with N rows: x (N, *spec.shape); labels y (N,), or (N, T) if
+    `spec.per_step`; values y (N, outputs) or (N, T, outputs), where one output needs no axis; lengths (N,) integers
+    from 1 to T. Inputs and values are finite real numbers; tokens, labels and lengths may be of any integer type. Rows
+    may be overlapping views, such as windows of a text. Labels at padded positions must be valid classes although they
+    are ignored. All of this is checked when the dataset is made.
 
     Attributes:
         spec: kind and shape of inputs and targets.

@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 
-from nnexp.base import NnexpError
 from nnexp.config import Job, PluginConfig
-from nnexp.data.data_spec import DataSpec
 from nnexp.data.seeding import derive_seed, seeded, seeded_generator
-from nnexp.data.splits import Split, check_split, to_device
+from nnexp.data.split_checks import check_spec, check_split
+from nnexp.data.splits import Split, to_device
 
 SPLITS = ("train", "val", "test")
 
@@ -66,9 +65,8 @@ def make_dataset(job: Job, dataset_class: Any) -> Any:
     """
     with seeded(derive_seed(job.dataset.seed, "dataset")):
         dataset = dataset_class(seeded_generator(job.dataset.seed, "data"), **job.dataset.values)
-    spec = getattr(dataset, "spec", None)
-    if not isinstance(spec, DataSpec):
-        raise NnexpError(f"dataset '{job.dataset.name}' must set self.spec to a DataSpec.")
+    where = f"dataset '{job.dataset.name}'"
+    spec = check_spec(where, getattr(dataset, "spec", None))
     for name in SPLITS:
-        check_split(name, getattr(dataset, name, ()), spec)
+        check_split(f"{where}, split '{name}'", getattr(dataset, name, ()), spec)
     return dataset

@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from nnexp.base.errors import NnexpError
-from nnexp.data import batches as data
+from nnexp.data import split_checks
 from nnexp.data.batches import Batches
 from nnexp.data.data_spec import DataSpec
 from nnexp.data.metrics import evaluate
-from nnexp.data.splits import check_split, to_device
+from nnexp.data.split_checks import check_split
+from nnexp.data.splits import to_device
 
 CLASSES = DataSpec(kind="vector", shape=(3,), outputs=4)
 
@@ -91,16 +92,14 @@ def _windows(dtype: torch.dtype) -> torch.Tensor:
 @pytest.mark.parametrize(("given", "asked"), [(torch.uint8, torch.uint8), (torch.float32, torch.float64)])
 def test_windows_stay_views_when_they_are_moved(given, asked):
     windows = _windows(given)
-    (moved,) = to_device((windows,), torch.float64, torch.device("cpu"))
+    moved, _ = to_device((windows, windows), torch.float64, torch.device("cpu"))
     assert moved.dtype == asked
     assert moved.untyped_storage().nbytes() == 100 * moved.element_size() < moved.numel() * moved.element_size()
     assert torch.equal(moved, windows.to(asked))
 
 
 def test_windows_with_a_wrong_label_anywhere_are_refused(monkeypatch):
-    monkeypatch.setattr(data, "BLOCK_BYTES", 30)
+    monkeypatch.setattr(split_checks, "BLOCK_BYTES", 240)  # one row
     tokens = DataSpec(kind="tokens", shape=(10,), vocab=100, outputs=98, per_step=True)
-    with pytest.raises(
-        NnexpError, match=r"labels of torch\.uint8 from 5 to 98; its spec requires integers from 0 to 97"
-    ):
+    with pytest.raises(NnexpError, match=r"y\[\d+\] contains 98; it must hold integers from 0 to 97"):
         check_split("train", (_windows(torch.uint8)[:-1], _windows(torch.uint8)[1:]), tokens)

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from nnexp.data.data_spec import DataSpec
 from nnexp.data.losses import loss
 from nnexp.data.metrics import evaluate
-from nnexp.data.splits import check_split
+from nnexp.data.split_checks import check_split
 
 ROWS = 23
 CLASSES = DataSpec(kind="vector", shape=(3,), outputs=4)

@@ -149,7 +149,8 @@ MEMORY = """
     import resource, sys, torch
     from nnexp import plugin
     from nnexp.data.batches import Batches
-    from nnexp.data.splits import check_split, to_device
+    from nnexp.data.split_checks import check_split
+    from nnexp.data.splits import to_device
     from nnexp.data.seeding import seeded_generator
 
     def peak():
