@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from nnexp.data import Split, loss
-from nnexp.training import FlatWeights, Lane, clip_gradient
+from nnexp.training import FlatWeights, Lane, clip_gradient, scaled_norm
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,10 @@ class NextUpdate:
     layers: list[str]
     _flat: FlatWeights
 
+    def norm(self, vector: Tensor) -> Tensor:
+        """Return the Euclidean norm () of a vector (P,), which does not underflow when squared."""
+        return scaled_norm(vector)
+
     def layer_norms(self, vector: Tensor) -> Tensor:
         """Return the norm of each layer's part of a vector.
 
@@ -68,7 +72,7 @@ class View:
             x, y, *lengths = view.rows("val", 64)
             with torch.no_grad():
                 loss = view.loss(view.module(x, *lengths), y, *lengths)
-            norm = torch.linalg.vector_norm(view.update.gradient)
+            norm = view.update.norm(view.update.gradient)
             return Observation(scalars={"val_loss": loss.item(), "gradient_norm": norm.item()})
 
     Attributes:
@@ -156,7 +160,7 @@ class View:
         with lane.generators.active(), torch.enable_grad():
             value = loss(lane.module(x, *lengths), y, self.data, *lengths)
             gradient = torch.cat([g.reshape(-1) for g in lane.weights.gradient(value)])
-            clipped = clip_gradient(gradient, torch.linalg.vector_norm(gradient), lane.trainer.clip_norm)
+            clipped = clip_gradient(gradient, scaled_norm(gradient), lane.trainer.clip_norm)
             lane.update.step(clipped, self.step + 1)
         change = None if self._is_reopened else lane.weights.vector.detach() - before
         lane.module.eval()

@@ -20,7 +20,16 @@ from nnexp.stacking.lane_random import first_keys, step_keys
 from nnexp.stacking.stacked_tensors import stack_fixed, stack_weights
 from nnexp.stacking.vmap_rules import check_batch_rules
 from nnexp.stacking.vmap_trace import TracedStep
-from nnexp.training import Diverged, Lane, PureUpdate, StackUpdate, row_multiple
+from nnexp.training import (
+    Diverged,
+    Lane,
+    PureUpdate,
+    StackUpdate,
+    is_out_of_range,
+    layer_norms,
+    row_multiple,
+    scaled_norm,
+)
 
 LayerNorms = tuple[int, Tensor, Tensor]  # step, learning rates (K,), norms by layer (K, L)
 
@@ -60,6 +69,7 @@ class Stack:
         self.lanes, self.should_stop, self.draws = list(lanes), should_stop, draws
         self.live = set(range(len(lanes)))
         self.step, self.first = lanes[0].step, lanes[0]
+        self.norm: Callable[..., Tensor] = torch.linalg.vector_norm  # until one is out of its range
         self._build(max(2, len(lanes)))
         traced = self._trace()
         check_batch_rules(traced)
@@ -126,11 +136,15 @@ class Stack:
             For each live lane the metrics of these steps, or Diverged with the metrics up to the step that failed.
         """
         before = self._snapshot()
-        numbers, layer_norms = self._train(stop - self.step)
+        numbers, layers = self._train(stop - self.step)
+        if self.norm is not scaled_norm and is_out_of_range(numbers[1][:, sorted(self.live)]).any():
+            self._restore(before)
+            self.norm = scaled_norm
+            numbers, layers = self._train(len(numbers[1]), pausable=False)
         bad = self._first_non_finite(numbers)
         if bad:
             self._rewind(bad, before)
-        rows = self._lane_rows(before.step + 1, numbers, layer_norms)
+        rows = self._lane_rows(before.step + 1, numbers, layers)
         outcomes: dict[Lane, Rows | Diverged] = {}
         for k in sorted(self.live):
             lane = self.lanes[k]
@@ -175,7 +189,7 @@ class Stack:
         """
         done = 0
         numbers = self.weights.new_empty(2, count, len(self.rows))
-        layer_norms: list[LayerNorms] = []
+        layers: list[LayerNorms] = []
         for batch in self.feed.take(self.step + 1, count):
             if pausable and self.should_stop():
                 break
@@ -183,25 +197,25 @@ class Stack:
             inputs = batch if self.keys is None else (step_keys(self.keys, step), *batch)
             losses, *grads = self.run(*self.state, *inputs)
             flat = torch.cat([g.reshape(len(losses), -1) for g in grads], dim=1)
-            norms = torch.linalg.vector_norm(flat, dim=1)
+            norms = self.norm(flat, dim=1)
             if self.first.is_recorded(step):
-                layer_norms.append((step, self.update.lrs(step), self._layer_norms(flat)))
+                layers.append((step, self.update.lrs(step), self._layer_norms(flat)))
             self.update.step(flat, norms, step)
             numbers[0, done], numbers[1, done] = losses, norms
             done, self.step = done + 1, step
-        return numbers[:, :done], layer_norms
+        return numbers[:, :done], layers
 
     def _layer_norms(self, flat: Tensor) -> Tensor:
         """Return the norms (K, L) of the layers of gradients (K, P)."""
         weights = self.first.weights
-        squares = torch.stack([part.square().sum(1) for part in flat.split(weights.sizes, dim=1)], dim=1)
-        return squares.new_zeros(len(flat), len(weights.layers)).index_add(1, weights.layer_index, squares).sqrt()
+        norms = torch.stack([scaled_norm(part) for part in flat.split(weights.sizes, dim=1)])
+        return layer_norms(norms, weights.layer_index, len(weights.layers)).T
 
-    def _lane_rows(self, first: int, numbers: Tensor, layer_norms: list[LayerNorms]) -> list[Rows]:
+    def _lane_rows(self, first: int, numbers: Tensor, layers: list[LayerNorms]) -> list[Rows]:
         """Return the metrics of each lane, moved to the host in one transfer."""
         names = [f"grad_norm/{layer}" for layer in self.first.weights.layers]
         recorded: list[dict[int, dict[str, float]]] = [{} for _ in self.rows]
-        for step, lrs, norms in layer_norms:
+        for step, lrs, norms in layers:
             for lane_record, lr, values in zip(recorded, lrs.tolist(), norms.tolist(), strict=True):
                 lane_record[step] = {"lr": lr, **dict(zip(names, values, strict=True))}
         return [Rows(first, *each) for each in zip(*numbers.transpose(1, 2).tolist(), recorded, strict=True)]

@@ -4,6 +4,9 @@ from .divergence import Diverged as Diverged
 from .flat_weights import FlatWeights as FlatWeights
 from .isolation import isolated as isolated
 from .lane import Lane as Lane
+from .norms import is_out_of_range as is_out_of_range
+from .norms import layer_norms as layer_norms
+from .norms import scaled_norm as scaled_norm
 from .optimizer_step import PureUpdate as PureUpdate
 from .optimizer_step import StackUpdate as StackUpdate
 from .optimizer_step import clip_gradient as clip_gradient

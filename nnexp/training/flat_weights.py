@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from nnexp.base import NnexpError
+from nnexp.training.norms import layer_norms, tensor_norms
 
 
 def layer_name(name: str) -> str:
@@ -55,8 +56,7 @@ class FlatWeights:
 
     def layer_norms(self, grads: tuple[Tensor, ...]) -> Tensor:
         """Return the gradient's norm by layer, (len(layers),), in the order of `layers`."""
-        squares = torch.stack(torch._foreach_norm(grads)).square()
-        return squares.new_zeros(len(self.layers)).index_add(0, self.layer_index, squares).sqrt()
+        return layer_norms(tensor_norms(grads), self.layer_index, len(self.layers))
 
     @torch.no_grad()
     def set(self, vector: Tensor) -> None:

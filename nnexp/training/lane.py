@@ -30,6 +30,7 @@ from nnexp.rundir import Rows
 from nnexp.training.bit_exact import use_exact_products
 from nnexp.training.divergence import Diverged, divergence_message, explain_divergence
 from nnexp.training.flat_weights import FlatWeights
+from nnexp.training.norms import is_out_of_range, scaled_norm
 from nnexp.training.optimizer_step import clip_gradient, make_update
 from nnexp.training.precision import DTYPES, precision_context
 from nnexp.training.step_buffer import StepBuffer
@@ -77,6 +78,7 @@ class Lane:
     ) -> None:
         self.job, self.should_stop = job, should_stop
         self.step = 0
+        self.norm: Callable[[Tensor], Tensor] = torch.linalg.vector_norm  # until one is out of its range
         self.arithmetic = partial(precision_context, job.options.precision, device)
         dtype = DTYPES[job.options.precision]
         with seeded(derive_seed(0, "import")):  # random draws at a plugin's import are the same for every job
@@ -136,6 +138,10 @@ class Lane:
         """
         before = self.state()
         rows = self._train(stop - self.step).rows(self.weights.layers)
+        if self.norm is not scaled_norm and is_out_of_range(torch.tensor(rows.norms)).any():
+            self.restore(before)
+            self.norm = scaled_norm
+            rows = self._train(len(rows), pausable=False).rows(self.weights.layers)
         index = self._first_nonfinite(rows)
         if index is None:
             return rows
@@ -207,7 +213,7 @@ class Lane:
                 value = loss(module(x, *lengths), y, data, *lengths)
                 grads = weights.gradient(value)
                 flat = torch.cat([g.reshape(-1) for g in grads])
-                norm = torch.linalg.vector_norm(flat)
+                norm = self.norm(flat)
                 if self.is_recorded(step):
                     buffer.layer_norms.append((step, self.update.lr(step), weights.layer_norms(grads)))
                 self.update.step(clip_gradient(flat, norm, clip_norm), step)

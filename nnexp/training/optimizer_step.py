@@ -17,6 +17,7 @@ from nnexp.base import NnexpError
 from nnexp.rundir import to_python_numbers
 from nnexp.training.flat_weights import FlatWeights
 from nnexp.training.learning_rate import LearningRate
+from nnexp.training.norms import scaled_norm
 from nnexp.training.trainer_base import PureTrainer, Trainer
 
 State = dict[str, Tensor]
@@ -47,7 +48,7 @@ def _trial_updates(
 ) -> Tensor:
     """Return the weights after updates `step`, the next one and `last`, with a gradient that is halved each time."""
     for number, g in ((step, grads), (step + 1, 0.5 * grads), (max(step + 2, last), 0.25 * grads)):
-        clipped = clip_gradient(g, torch.linalg.vector_norm(g, dim=-1, keepdim=True), clip_norm)
+        clipped = clip_gradient(g, scaled_norm(g, keepdim=True), clip_norm)
         weights, state = update.updated(weights, clipped, state, number)
     return weights
 

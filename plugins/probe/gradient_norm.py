@@ -44,7 +44,7 @@ class GradientNorm(Probe):
         change = torch.full_like(update.weights, math.nan) if update.change is None else update.change
         vectors = (update.gradient, update.clipped, change, update.weights)
         by_layer = torch.stack([update.layer_norms(vector) for vector in vectors])
-        total = torch.linalg.vector_norm(by_layer, dim=1, keepdim=True)
+        total = torch.stack([update.norm(vector) for vector in vectors]).unsqueeze(1)
         norms = torch.cat([total, by_layer], dim=1)
         sizes = [len(dead), norms.numel()]
         together = torch.cat([*(t.view(1) for t in dead.values()), norms.flatten()])
