@@ -13,6 +13,7 @@ from typing import Any
 from nnexp.base import NnexpError, RecordError, fsync_all, print_err
 from nnexp.fit.event_replay import ScalarFilter, new_event_file
 from nnexp.fit.probe_recorder import ProbeRecorder
+from nnexp.fit.state_watch import StateWatch
 from nnexp.probing import ProbeRunner
 from nnexp.registry import describe_error
 from nnexp.rundir import (
@@ -30,6 +31,7 @@ from nnexp.rundir import (
 from nnexp.training import Lane
 
 FLUSH_SECONDS = 5.0
+SOLO, STACKED, COMPILED = "solo", "stacked", "stacked-compiled"  # paths
 DIGITS = {32: 9, 64: 17, "bf16": 9}
 
 
@@ -54,6 +56,7 @@ class RunWriter:
         self.run, self.lane, self.fingerprint = run, lane, fingerprint
         self.probes, self.points = ProbeRecorder(run, probing), ScalarFilter(lane)
         self.is_fresh = self.is_open = True
+        self.watch: StateWatch | None = None
         self._ending: dict[str, Any] | None = None
         self.started, self._flushed = time.time(), time.monotonic()
         digest(lane.state())  # raises now, and not at the first checkpoint, if the state cannot be saved
@@ -96,6 +99,7 @@ class RunWriter:
     def start(self, path: str, lanes: int = 1) -> bool:
         """Record the path and the number of lanes in the stack, start the clock of training, and return True."""
         self.path, self.started = path, time.time()
+        self.watch = StateWatch(self.lane) if path == SOLO else None  # a stack has checked it, and does not run it
         self._probed_before = sum(self.probes.probing.seconds.values())
         self.run.write(path=path, lanes=lanes)
         return True
@@ -103,6 +107,7 @@ class RunWriter:
     def add_rows(self, rows: Rows) -> None:
         """Append rows to metrics.csv and the event file; they are written at the next flush or checkpoint."""
         self.metrics.append(rows)
+        self.note(*(self.watch.notes() if self.watch else ()))
         points = [step for step, row in rows.sparse.items() if self.points.includes(step, row)]
         self.events.scalars((step, rows.row(step)) for step in points)
         if time.monotonic() - self._flushed > FLUSH_SECONDS:

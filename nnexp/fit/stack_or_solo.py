@@ -14,7 +14,7 @@ import torch
 from nnexp.base import StopRequest, shorten
 from nnexp.fit.lightning_module import Engine, SoloLane, run_or_fail
 from nnexp.fit.progress import ProgressListener
-from nnexp.fit.run_writer import RunWriter
+from nnexp.fit.run_writer import COMPILED, SOLO, STACKED, RunWriter
 from nnexp.nn import without_compiled_kernels
 from nnexp.stacking import (
     AttributeKey,
@@ -29,8 +29,6 @@ from nnexp.stacking import (
     watch_attribute_reads,
 )
 from nnexp.training import Lane, PureUpdate
-
-SOLO, STACKED, COMPILED = "solo", "stacked", "stacked-compiled"
 
 
 @dataclass(frozen=True)

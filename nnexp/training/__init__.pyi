@@ -4,6 +4,7 @@ from .divergence import Diverged as Diverged
 from .flat_weights import FlatWeights as FlatWeights
 from .isolation import isolated as isolated
 from .lane import Lane as Lane
+from .make_module import hidden_weights as hidden_weights
 from .norms import is_out_of_range as is_out_of_range
 from .norms import layer_norms as layer_norms
 from .norms import scaled_norm as scaled_norm

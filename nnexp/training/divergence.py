@@ -12,14 +12,20 @@ from nnexp.base import NnexpError
 from nnexp.rundir import Rows
 from nnexp.training.flat_weights import FlatWeights, layer_name
 
+REPLAY_DIFFERS = "Trained again from step {step}, it gives other losses: the model keeps state outside its buffers."
+ANSWERS_DIFFER = "Computed again, it is finite: the model answers differently when asked twice."
 
-def explain_divergence(module: nn.Module, weights: FlatWeights, forward: Callable[[], Tensor]) -> str:
+
+def explain_divergence(
+    module: nn.Module, weights: FlatWeights, forward: Callable[[], Tensor], is_loss_finite: bool
+) -> str:
     """Return one sentence that names the first layer with numbers that are not finite.
 
     Args:
         module: the model, with the weights from before the update that diverged.
         weights: its flat weights.
         forward: computes the loss () of that update.
+        is_loss_finite: whether it was finite in training.
     """
     for name, parameter in zip(weights.names, weights.params, strict=True):
         if not parameter.isfinite().all():
@@ -29,6 +35,8 @@ def explain_divergence(module: nn.Module, weights: FlatWeights, forward: Callabl
         return f"The first output that is not finite is that of layer '{layer}'."
     if not value.isfinite():
         return "The output of every layer is finite; the loss is not."
+    if not is_loss_finite:
+        return ANSWERS_DIFFER
     for name, grad in zip(reversed(weights.names), reversed(weights.gradient(value)), strict=True):
         if not grad.isfinite().all():
             return f"The first gradient that is not finite is that of layer '{layer_name(name)}'."

@@ -28,8 +28,9 @@ from nnexp.data import (
 from nnexp.registry import Registry
 from nnexp.rundir import Rows
 from nnexp.training.bit_exact import use_exact_products
-from nnexp.training.divergence import Diverged, divergence_message, explain_divergence
+from nnexp.training.divergence import REPLAY_DIFFERS, Diverged, divergence_message, explain_divergence
 from nnexp.training.flat_weights import FlatWeights
+from nnexp.training.make_module import convert, make_module
 from nnexp.training.norms import is_out_of_range, scaled_norm
 from nnexp.training.optimizer_step import clip_gradient, make_update
 from nnexp.training.precision import DTYPES, precision_context
@@ -65,7 +66,7 @@ class Lane:
 
     Raises:
         PluginError: a plugin cannot be imported.
-        NnexpError: the dataset violates its contract, or the model has no weights.
+        NnexpError: the dataset violates its contract, or the model has no weights or some of another type.
     """
 
     def __init__(
@@ -89,8 +90,8 @@ class Lane:
             self.trainer: Trainer = classes["trainer"](**job.trainer.values)
         self.generators = LaneGenerators(derive_seed(job.model.seed, "model"))
         with self.generators.active():
-            self.module = classes["model"](self.data, **job.model.values)
-        self.module.to(device, dtype)
+            self.module = make_module(classes["model"], self.data, job.model.values, self.splits["train"])
+        convert(self.module, dtype, device)
         self.weights = FlatWeights(self.module)
         with seeded(derive_seed(job.trainer.seed, "optimizer")):
             self.update = make_update(self.trainer, self.weights)
@@ -134,7 +135,8 @@ class Lane:
         """Train up to step `stop`, or until `should_stop`, and return the rows of these steps.
 
         Raises:
-            Diverged: loss, gradient or weights are not finite; the lane is then at the step before, with its weights.
+            Diverged: loss, gradient or weights are not finite; the lane is then at the step before, with its weights. A
+                lane that answers differently when trained again, which the error says, is where it was.
         """
         before = self.state()
         rows = self._train(stop - self.step).rows(self.weights.layers)
@@ -146,7 +148,11 @@ class Lane:
         if index is None:
             return rows
         self.restore(before)
-        self._train(index, pausable=False)
+        again = self._train(index, pausable=False).rows(self.weights.layers)
+        if again.losses != rows.losses[:index]:
+            self.restore(before)
+            reason = f"{REPLAY_DIFFERS.format(step=self.step)} The weights that are kept are those of step {self.step}."
+            raise Diverged(divergence_message(rows.head(index + 1), reason), rows.head(index + 1))
         raise self.divergence_error(rows.head(index + 1))
 
     def divergence_error(self, rows: Rows) -> Diverged:
@@ -158,9 +164,8 @@ class Lane:
         before = self.state()
         x, y, *lengths = next(self.batches.take(rows.last_step, 1))
         with self.generators.active(), self.arithmetic():
-            layer = explain_divergence(
-                self.module, self.weights, lambda: loss(self.module(x, *lengths), y, self.data, *lengths)
-            )
+            forward = lambda: loss(self.module(x, *lengths), y, self.data, *lengths)  # noqa: E731
+            layer = explain_divergence(self.module, self.weights, forward, math.isfinite(rows.losses[-1]))
         self.restore(before)  # a forward pass moves running means and generators
         return Diverged(divergence_message(rows, layer), rows)
 

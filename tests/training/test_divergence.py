@@ -46,7 +46,7 @@ def _net(function=lambda x: x) -> tuple[Any, FlatWeights]:
 
 
 def _explain(net: nn.Module, weights: FlatWeights, function=lambda output: output.square().mean()) -> str:
-    return explain_divergence(net, weights, lambda: function(net(X)))
+    return explain_divergence(net, weights, lambda: function(net(X)), is_loss_finite=True)
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
@@ -134,5 +134,11 @@ def test_looking_leaves_no_hook_and_no_gradient_behind(function):
 def test_hooks_are_removed_when_the_model_fails():
     net, weights = _net()
     with pytest.raises(RuntimeError):
-        explain_divergence(net, weights, lambda: net(X[:, :2]).sum())
+        explain_divergence(net, weights, lambda: net(X[:, :2]).sum(), is_loss_finite=True)
     assert not any(module._forward_hooks for module in net.modules())
+
+
+def test_a_loss_that_is_finite_when_computed_again_blames_no_layer():
+    net, weights = _net()
+    found = explain_divergence(net, weights, lambda: net(X).sum(), is_loss_finite=False)
+    assert found == "Computed again, it is finite: the model answers differently when asked twice."
