@@ -8,6 +8,7 @@ from nnexp.execution.cohorts import group_into_cohorts
 from nnexp.registry import Registry
 from nnexp.rundir import (
     ENDED,
+    CodeHashes,
     Cohort,
     PlannedRun,
     RunIndex,
@@ -56,9 +57,10 @@ def _find_runs(
     """Return each distinct job with the newest run of its fingerprint, if there is one."""
     planned: dict[str, PlannedRun] = {}
     indices: dict[str, RunIndex] = {}
+    code = CodeHashes(registry)
     for job in jobs:
         try:
-            digits, root = job_fingerprint(job, registry), job.options.runs
+            digits, root = job_fingerprint(job, registry, code), job.options.runs
         except ConfigError as error:
             if invalid is None:
                 raise
@@ -67,7 +69,7 @@ def _find_runs(
         if root not in indices:
             indices[root] = open_index(root)
         if digits not in planned:
-            probes = {choice.name: probe_fingerprint(choice, registry) for choice in job.probes}
+            probes = {choice.name: probe_fingerprint(choice, registry, code) for choice in job.probes}
             planned[digits] = PlannedRun(
                 job, digits, indices[root].find(digits), len(planned), retry_statuses, probes=probes
             )

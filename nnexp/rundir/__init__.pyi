@@ -11,6 +11,7 @@ from .create_run_dir import write_reference as write_reference
 from .figures import FIGURES_FOLDER as FIGURES_FOLDER
 from .figures import Figures as Figures
 from .figures import ObservationRecord as ObservationRecord
+from .fingerprint import CodeHashes as CodeHashes
 from .fingerprint import job_fingerprint as job_fingerprint
 from .fingerprint import probe_fingerprint as probe_fingerprint
 from .metrics_csv import MetricsCsv as MetricsCsv
@@ -30,6 +31,7 @@ from .planned_run import remaining_cohorts as remaining_cohorts
 from .planned_run import swept_keys as swept_keys
 from .probe_result import ProbeResult as ProbeResult
 from .probe_result import probe_title as probe_title
+from .provenance import processor as processor
 from .provenance import provenance_facts as provenance_facts
 from .results_csv import ResultsCsv as ResultsCsv
 from .results_csv import results_csv_path as results_csv_path

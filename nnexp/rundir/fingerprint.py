@@ -1,5 +1,7 @@
 """The fingerprint of a job: a hash of its configuration, its seeds, the code that computes it, and torch's version.
 
+The code is that of nnexp's numeric rooms, of the plugins, and of what plugins import (see `plugin_imports`).
+
 A parameter marked `File` is hashed by the content of the file, not by its path.
 
 Not covered: device, folders and checkpoint interval, because they change no number.
@@ -10,7 +12,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,24 +20,62 @@ from typing import Any
 from nnexp.base import ConfigError
 from nnexp.config import Job, PluginConfig
 from nnexp.registry import PACKAGE, Registry, parse
+from nnexp.rundir.plugin_imports import plugin_imports
 
 NUMERIC_ROOMS = ("data", "nn", "training", "stacking")  # changes in other rooms leave finished runs valid
 SOURCES = (".py", ".cpp", ".h")
 
 
-def job_fingerprint(job: Job, registry: Registry) -> str:
+class CodeHashes:
+    """Hashes of code, each read when it is first asked for and then kept: one for all jobs of a plan.
+
+    Args:
+        registry: the plugins.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self._plugins: dict[tuple[str, str], list[Any]] = {}
+
+    @cached_property
+    def numeric(self) -> list[str]:
+        """Those of nnexp's numeric rooms."""
+        return numeric_code()
+
+    @cached_property
+    def torch(self) -> str:
+        """The version of torch."""
+        return version("torch")
+
+    def plugin(self, choice: PluginConfig) -> list[Any]:
+        """Return those of a plugin's source and of its own modules, and the versions of what they import."""
+        key = choice.kind, choice.name
+        if key not in self._plugins:
+            path = self.registry.get(*key).path
+            modules, distributions = plugin_imports(path)
+            self._plugins[key] = [code_hash(path), sorted(map(code_hash, modules)), distributions]
+        return self._plugins[key]
+
+
+def job_fingerprint(job: Job, registry: Registry, code: CodeHashes | None = None) -> str:
     """Return the fingerprint of a job, 64 hexadecimal digits. Jobs with equal fingerprints are the same run.
+
+    Args:
+        job: the job.
+        registry: the plugins.
+        code: shared by the jobs of a plan; None reads the code as it is now.
 
     Raises:
         PluginError: the source of a plugin cannot be read.
         ConfigError: a file that the job names cannot be read.
     """
+    code = code or CodeHashes(registry)
     content = {
         "choices": [[c.kind, c.name, _values(c, registry), c.seed] for c in job.parts],
         "precision": job.options.precision,
-        "plugins": [code_hash(registry.get(c.kind, c.name).path) for c in job.parts],
-        "nnexp": numeric_code(),
-        "torch": version("torch"),
+        "plugins": [code.plugin(choice) for choice in job.parts],
+        "nnexp": code.numeric,
+        "torch": code.torch,
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -46,14 +86,14 @@ def numeric_code() -> list[str]:
     return sorted(code_hash(path) if path.suffix == ".py" else file_hash(path) for path in files)
 
 
-def probe_fingerprint(choice: PluginConfig, registry: Registry) -> str:
+def probe_fingerprint(choice: PluginConfig, registry: Registry, code: CodeHashes | None = None) -> str:
     """Return 16 hexadecimal digits for a probe's code and values, without its schedule `every`.
 
     Raises:
         PluginError: the source of the probe cannot be read.
     """
     values = {name: value for name, value in choice.values.items() if name != "every"}
-    content = [values, code_hash(registry.get("probe", choice.name).path)]
+    content = [values, (code or CodeHashes(registry)).plugin(choice)]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

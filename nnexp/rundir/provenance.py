@@ -24,8 +24,20 @@ def provenance_facts(device: str) -> dict[str, Any]:
         device: the device that the job asks for, as in its configuration.
     """
     git = _git_state(os.getcwd(), int(time.monotonic() / GIT_SECONDS))
+    machine = {"platform": platform.platform(), "processor": processor()}
     process = {"host": socket.gethostname(), "pid": os.getpid(), "command": [Path(sys.argv[0]).name, *sys.argv[1:]]}
-    return {"versions": versions(), "git": git, "platform": platform.platform(), "device": device, **process}
+    return {"versions": versions(), "git": git, **machine, "device": device, **process}
+
+
+@cache
+def processor() -> str:
+    """Return the processor's name, for which kernels are compiled; its architecture where the system does not tell."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 @cache

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from contract.compose import jobs_of
 
+from nnexp import DataSpec
 from nnexp.base.signals import StopRequest
 from nnexp.execution.plan import plan_cohorts
 from nnexp.execution.plan_runner import run_plan
@@ -87,7 +89,7 @@ def test_a_divergence_that_is_another_when_trained_again_is_said_and_blames_no_l
 
 
 def test_registered_weights_are_not_hidden():
-    module = torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.LSTM(2, 3)])
+    module: Any = torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.LSTM(2, 3)])
     module.shared = [module[0].weight, torch.zeros(2), None, 3]
     assert hidden_weights(module) == []
 
@@ -105,22 +107,23 @@ class Typed(torch.nn.Module):
         return self.lazy(x)
 
 
+DATA = DataSpec(kind="vector", shape=(5,))
 SPLIT = (torch.ones(4, 5, dtype=torch.float64), torch.zeros(4).long())
 
 
 @pytest.mark.parametrize("dtype", [torch.cfloat, torch.bfloat16, torch.half, torch.float64])
 def test_weights_of_another_type_are_refused_and_frozen_ones_keep_it(dtype):
     with pytest.raises(Exception, match=rf"parameter 'w' is of {dtype}; nnexp trains real weights of one type"):
-        convert(make_module(Typed, None, {"dtype": dtype}, SPLIT), torch.float64, torch.device("cpu"))
-    frozen = make_module(Typed, None, {"dtype": dtype, "frozen": True}, SPLIT)
+        convert(make_module(Typed, DATA, {"dtype": dtype}, SPLIT), torch.float64, torch.device("cpu"))
+    frozen = make_module(Typed, DATA, {"dtype": dtype, "frozen": True}, SPLIT)
     convert(frozen, torch.float64, torch.device("cpu"))
     assert (frozen.w.dtype, frozen.kept.dtype, frozen.lazy.weight.dtype) == (dtype, torch.bfloat16, torch.float64)
 
 
 def test_a_lazy_layer_is_made_by_a_forward_pass_and_refused_where_none_uses_it():
-    module = make_module(Typed, None, {}, SPLIT)
+    module = make_module(Typed, DATA, {}, SPLIT)
     assert module.lazy.weight.shape == (3, 5)
     assert module.training
     unused = type("Unused", (Typed,), {"forward": lambda self, x, lengths=None: x})
     with pytest.raises(Exception, match=r"'lazy.weight' is of a lazy layer that the forward pass does not use"):
-        convert(make_module(unused, None, {}, SPLIT), torch.float32, torch.device("cpu"))
+        convert(make_module(unused, DATA, {}, SPLIT), torch.float32, torch.device("cpu"))

@@ -16,6 +16,7 @@ import torch
 
 from nnexp.base import align
 from nnexp.commands.bench.cases import compiler
+from nnexp.rundir import processor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +100,7 @@ def machine_facts() -> dict[str, str | int]:
     """Return time, hardware and software versions of the benchmark."""
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "cpu": _cpu(),
+        "cpu": processor(),
         "cores": os.cpu_count() or 0,
         "threads": torch.get_num_threads(),
         "system": platform.platform(),
@@ -107,16 +108,6 @@ def machine_facts() -> dict[str, str | int]:
         "torch": torch.__version__,
         "compiler": compiler() or "none",
     }
-
-
-def _cpu() -> str:
-    """Return the processor's name, or its architecture where the system does not tell."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def write_csv(path: Path, measurements: Sequence[Measurement]) -> None:
