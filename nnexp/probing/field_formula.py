@@ -5,12 +5,14 @@
 r is the size of the field along one axis of the input, j the distance between the fields of neighbouring positions.
 Fields are propagated through convolutions, poolings, and operations that treat each position alone: those that torch
 tags as pointwise, and views, whose effect on positions is found by applying them to a tensor of position indices. Where
-several paths meet, the largest field counts. After any other operation the field is undefined.
+several paths meet, the field reaches from the first of their positions to the last. After any other operation it is
+undefined.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -86,8 +88,11 @@ class FieldTracer(TorchFunctionMode):
 
 
 def _merge(fields: Sequence[Field | None]) -> Field | None:
-    """Return the largest of several fields; undefined where one is, or where their axes or jumps differ."""
+    """Return the field from the start of the first of several to the end of the last.
+
+    It is undefined where one of them is, or where their axes or jumps differ.
+    """
     defined = [field for field in fields if field is not None]
     if len(defined) < len(fields) or len({(field.axis, field.jump) for field in defined}) != 1:
         return None
-    return max(defined, key=lambda field: field.size)
+    return replace(defined[0], first=min(f.first for f in defined), last=max(f.last for f in defined))

@@ -19,19 +19,34 @@ COPIES = {"aten::clone", "aten::_to_copy", "aten::_unsafe_view", "aten::lift_fre
 class Field:
     """Receptive field of each element of a tensor, along one axis of the input.
 
+    Element p depends on positions p * jump + first to p * jump + last of the input.
+
     Attributes:
         axis: axis of the tensor, counted from its end, along which the fields move.
-        size: r, in positions of the input.
+        first: start of the field of element 0; negative in padding.
+        last: its end.
         jump: j, in positions of the input.
     """
 
     axis: int
-    size: int = 1
+    first: int = 0
+    last: int = 0
     jump: int = 1
 
-    def through(self, kernel: int, stride: int = 1, dilation: int = 1) -> Field:
-        """Return the field after a convolution or a pooling."""
-        return Field(self.axis, self.size + (kernel - 1) * dilation * self.jump, self.jump * stride)
+    @property
+    def size(self) -> int:
+        """r, in positions of the input."""
+        return self.last - self.first + 1
+
+    def through(self, kernel: int, stride: int = 1, dilation: int = 1, padding: int = 0) -> Field:
+        """Return the field after a convolution or a pooling, with `padding` positions before the first."""
+        moved = self.moved(-padding)
+        return replace(moved, last=moved.last + (kernel - 1) * dilation * self.jump, jump=self.jump * stride)
+
+    def moved(self, positions: int) -> Field:
+        """Return the field where element 0 is the one that was at a position of the tensor."""
+        shift = positions * self.jump
+        return replace(self, first=self.first + shift, last=self.last + shift)
 
 
 class Operations(TorchDispatchMode):
@@ -118,11 +133,15 @@ class Step:
             return None if rest else field.through(ratio, ratio)
         if kind == "conv":
             kernel = self.argument(1, "weight").shape[2 + along]
-            stride, dilation = self.argument(3, "stride", 1), self.argument(5, "dilation", 1)
-            return field.through(kernel, _at(stride, along), _at(dilation, along))
+            stride, dilation = self.argument(3, "stride", 1), _at(self.argument(5, "dilation", 1), along)
+            padding = self.argument(4, "padding", 0)
+            if isinstance(padding, str):
+                padding = (kernel - 1) * dilation // 2 if padding == "same" else 0
+            return field.through(kernel, _at(stride, along), dilation, _at(padding, along))
         kernel = _at(self.argument(1, "kernel_size"), along)
-        stride = _at(self.argument(2, "stride") or kernel, along)
-        return field.through(kernel, stride, _at(self.argument(4, "dilation", 1), along) if kind == "max_pool" else 1)
+        stride, padding = _at(self.argument(2, "stride") or kernel, along), _at(self.argument(3, "padding", 0), along)
+        dilation = _at(self.argument(4, "dilation", 1), along) if kind == "max_pool" else 1
+        return field.through(kernel, stride, dilation, padding)
 
     def _through_view(self, source: Tensor, field: Field) -> Field | None:
         """Apply a view to position indices, to find the axis that they move to and their new distance."""
@@ -134,7 +153,8 @@ class Step:
         if len(varying) != 1 or not (varying[0][1] == varying[0][1].flatten()[0]).all():
             return None
         axis, step = varying[0][0], int(varying[0][1].flatten()[0])
-        return replace(field, axis=axis, jump=field.jump * step) if step > 0 else None
+        start = field.moved(int(moved.flatten()[0]))
+        return replace(start, axis=axis, jump=field.jump * step) if step > 0 else None
 
 
 WINDOWS = {"conv", "max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool"}
@@ -157,6 +177,13 @@ def _append_axis(step: Step, field: Field) -> Field:
     return replace(field, axis=field.axis - 1)
 
 
+def _pad(step: Step, field: Field) -> Field | None:
+    """Move the field by the padding before the first position; a negative one cuts positions off."""
+    pads = step.argument(1, "pad")
+    place = 2 * (-field.axis - 1)
+    return field.moved(-pads[place]) if len(pads) > place else field
+
+
 def _unless_joined(step: Step, field: Field) -> Field | None:
     axis = step.argument(1, "dim", 0)
     return None if field.axis == (axis if axis < 0 else axis - step.output.ndim) else field
@@ -170,7 +197,7 @@ FUNCTION_RULES: dict[str, Callable[[Step, Field], Field | None]] = {
     "one_hot": _append_axis,
     "embedding": _append_axis,
     "cat": _unless_joined,
-    "pad": lambda step, field: field,
+    "pad": _pad,
 }
 
 

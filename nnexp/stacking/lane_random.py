@@ -28,6 +28,7 @@ def _signed(number: int) -> int:
 
 GAMMA = _signed(0x9E3779B97F4A7C15)
 MIXERS = ((30, _signed(0xBF58476D1CE4E5B9)), (27, _signed(0x94D049BB133111EB)))
+DIGITS = {torch.float16: 11, torch.bfloat16: 8}  # of a number in [0, 1)
 
 
 def first_keys(seeds: Sequence[int], device: torch.device) -> Tensor:
@@ -58,7 +59,9 @@ def _mixed(x: Tensor) -> Tensor:
 
 
 def uniform(key: Tensor, shape: Iterable[int], dtype: torch.dtype) -> Tensor:
-    """Return uniform numbers in [0, 1), multiples of 2**-24.
+    """Return uniform numbers in [0, 1), multiples of 2**-24, or of 2**-11 and 2**-8 for half and bfloat16.
+
+    More digits would be rounded up to 1 there.
 
     Args:
         key: (), determines all numbers.
@@ -67,7 +70,8 @@ def uniform(key: Tensor, shape: Iterable[int], dtype: torch.dtype) -> Tensor:
     """
     shape = tuple(shape)
     indices = torch.arange(1, math.prod(shape) + 1, device=key.device) * GAMMA
-    return (_shifted(_mixed(key + indices), 40).to(dtype) * 2.0**-24).view(shape)
+    digits = DIGITS.get(dtype, 24)
+    return (_shifted(_mixed(key + indices), 64 - digits).to(dtype) * 2.0**-digits).view(shape)
 
 
 class LaneRandom(TorchFunctionMode):
@@ -116,8 +120,9 @@ class LaneRandom(TorchFunctionMode):
 
     def randn_like(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """Draw normal numbers of the shape of x, by Box & Muller (1958, doi:10.1214/aoms/1177706645)."""
-        radius = (-2 * (1 - self.uniform(x.shape, dtype or x.dtype)).log()).sqrt()
-        return radius * (2 * math.pi * self.uniform(x.shape, dtype or x.dtype)).cos()
+        exact = torch.promote_types(dtype or x.dtype, torch.float32)
+        radius = (-2 * (1 - self.uniform(x.shape, exact)).log()).sqrt()
+        return (radius * (2 * math.pi * self.uniform(x.shape, exact)).cos()).to(dtype or x.dtype)
 
 
 REPLACEMENTS: dict[Any, Callable[..., Tensor]] = {

@@ -7,6 +7,7 @@ import pytest
 import torch
 from contract.registry import plugin
 from torch import nn
+from torch.nn import functional as F
 
 from nnexp import DataSpec
 from nnexp.data.seeding import seeded_generator
@@ -250,6 +251,40 @@ def test_the_closed_form_of_a_network_follows_it():
         size for call, (size, _) in receptive_field_formulas(network, torch.zeros(1, 1, 64, 64), (2, 3)) if call.name
     ]
     assert sizes[1::2] == POOLED
+
+
+def _shifted(x, by):
+    return F.pad(x, (by, -by))
+
+
+def _conv(x, **options):
+    return F.conv1d(x, torch.ones(1, 1, options.pop("size", 3)), **options)
+
+
+@pytest.mark.parametrize(
+    ("function", "size"),
+    [
+        (lambda x: _conv(_shifted(x, 3), padding=1) + _conv(x, padding=1) + _conv(_shifted(x, -3), padding=1), 9),
+        (lambda x: _conv(x) + x[..., 2:], 3),
+        (lambda x: _conv(x) + x[..., :-2], 3),
+        (lambda x: _conv(x, padding=1) + _conv(x, size=5, padding=2), 5),
+        (lambda x: _conv(x, size=3, dilation=4, padding="same") + _shifted(x, 6), 11),
+        (lambda x: _conv(x, stride=2, padding=1)[..., 1:] + x[..., 0:-2:2], 4),
+        (lambda x: F.avg_pool1d(x, 3, 1, 1) + _shifted(x, -4), 6),
+        (lambda x: _conv(_conv(x, stride=2, padding=1)[..., 2:] + x[..., 4::2]), 7),
+        (lambda x: F.avg_pool1d(_shifted(x, 2), 2) + F.max_pool1d(x, 2), 4),
+    ],
+)
+def test_branches_that_are_shifted_see_from_the_first_to_the_last_of_their_positions(function, size):
+    module = nn.Identity()
+    module.forward = function
+    x = torch.rand(1, 1, 40, requires_grad=True)
+    (_, sizes), *_ = [each for each in receptive_field_formulas(module, x, (2,)) if each[0].module is module]
+    output = function(x)
+    (gradient,) = torch.autograd.grad(output[0, 0, output.shape[-1] // 2], x)
+    places = gradient[0, 0].nonzero().flatten()
+    assert sizes == [size]
+    assert size - 1 <= places[-1] - places[0] + 1 <= size  # max pooling may hide one position from the gradient
 
 
 @pytest.mark.parametrize(

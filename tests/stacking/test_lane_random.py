@@ -63,6 +63,18 @@ def test_normal_numbers_have_the_moments_of_the_normal_distribution() -> None:
     assert numbers.pow(4).mean() == pytest.approx(3, abs=0.15)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_draws_of_every_type_are_finite_and_below_1(dtype) -> None:
+    x = torch.empty(300_000, dtype=dtype)
+    uniform_numbers = drawn([1], 1, lambda: torch.rand_like(x))
+    assert uniform_numbers.dtype == dtype
+    assert (uniform_numbers.min() >= 0) & (uniform_numbers.max() < 1)
+    assert uniform_numbers.double().mean() == pytest.approx(0.5, abs=0.005)
+    numbers = drawn([1], 1, lambda: torch.randn_like(x))
+    assert numbers.isfinite().all()
+    assert numbers.double().std() == pytest.approx(1, abs=0.01)
+
+
 def test_what_is_not_known_is_refused() -> None:
     with pytest.raises(RuntimeError, match="random operation"):
         drawn([1], 1, lambda: torch.rand(3))
