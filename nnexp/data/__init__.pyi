@@ -17,6 +17,7 @@ from .seeding import derive_seed as derive_seed
 from .seeding import seed_all as seed_all
 from .seeding import seeded as seeded
 from .seeding import seeded_generator as seeded_generator
+from .split_checks import splits_in_training as splits_in_training
 from .splits import Split as Split
 from .stacked_batches import StackedBatches as StackedBatches
 from .views import as_image as as_image

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 
@@ -96,3 +97,16 @@ def _wrong_values(row: Tensor, bound: int | None, least: int) -> str:
     wrong = row[~row.isfinite()] if bound is None else row[(row.long() < least) | (row.long() >= bound)]
     text = ", ".join(str(value) for value in dict.fromkeys(wrong.flatten()[:3].tolist()))
     return f"is {text}" if row.ndim == 0 else f"contains {text}"
+
+
+def splits_in_training(dataset: Any) -> list[str]:
+    """Return the names of the splits whose inputs lie, at least in part, in the memory of the training inputs."""
+    first, last = _memory(dataset.train[0])
+    ranges = {name: _memory(getattr(dataset, name)[0]) for name in ("val", "test")}
+    return [name for name, (start, end) in ranges.items() if start < last and first < end]
+
+
+def _memory(t: Tensor) -> tuple[int, int]:
+    """Return the addresses of the first byte of a tensor and of the one after its last."""
+    span = sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True))
+    return t.data_ptr(), t.data_ptr() + (span + 1) * t.element_size()

@@ -19,7 +19,7 @@ from nnexp.fit.probe_recorder import observe_finished_run
 from nnexp.fit.progress import ProgressListener
 from nnexp.fit.run_writer import RunWriter, seal_runs
 from nnexp.fit.stack_or_solo import FitGroup, PathSelector
-from nnexp.fit.state_watch import weights_note
+from nnexp.fit.state_watch import lane_notes
 from nnexp.probing import ProbeLanes, ProbeRunner
 from nnexp.registry import Registry, describe_error
 from nnexp.rundir import Cohort, PlannedRun, Rows, capture_output, log_output_to
@@ -204,7 +204,7 @@ class CohortFit:
                 lane = self._build_lane(planned.job)
             writer = RunWriter(planned.run, lane, planned.fingerprint, self._make_probe_runner(planned.job))
             writer.note(*(str(warning.message) for warning in caught if warning.category is UserWarning))
-            writer.note(*weights_note(lane))
+            writer.note(*lane_notes(lane))
             return writer
         except BaseException as error:
             if self.stop.requested and isinstance(error, KeyboardInterrupt):

@@ -1,9 +1,10 @@
-"""Finds state of a lane that no checkpoint holds: attributes that change in training and are no buffers."""
+"""Notes on a lane: state that no checkpoint holds, weights that are not trained, splits that are not new data."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from nnexp.data import splits_in_training
 from nnexp.stacking import attributes_of, trainer_values
 from nnexp.training import Lane, hidden_weights
 
@@ -36,8 +37,12 @@ class StateWatch:
         return [f"training changes '{name}', which is not a buffer: {CURE}." for name in changed]
 
 
-def weights_note(lane: Lane) -> list[str]:
-    """Return a note on weights that the module's `parameters()` do not name, if there are any."""
-    places = hidden_weights(lane.module)
-    cure = "they are neither trained nor saved. Use nn.ModuleList, nn.ModuleDict or nn.Parameter"
-    return [f"weights outside parameters(): {', '.join(places)}; {cure}."] if places else []
+def lane_notes(lane: Lane) -> list[str]:
+    """Return notes on what the numbers of a lane rest on: weights outside `parameters()`, splits that overlap."""
+    notes = []
+    if places := hidden_weights(lane.module):
+        cure = "they are neither trained nor saved. Use nn.ModuleList, nn.ModuleDict or nn.Parameter"
+        notes.append(f"weights outside parameters(): {', '.join(places)}; {cure}.")
+    if names := splits_in_training(lane.dataset):
+        notes.append(f"{' and '.join(names)} rows are training rows: their metrics say nothing of new data.")
+    return notes

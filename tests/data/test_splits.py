@@ -1,11 +1,13 @@
 """Every tensor of a split is checked where it enters: its shape, its type and its numbers, with field and row."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from nnexp.base.errors import NnexpError
 from nnexp.data.data_spec import DataSpec
-from nnexp.data.split_checks import check_spec, check_split
+from nnexp.data.split_checks import check_spec, check_split, splits_in_training
 from nnexp.data.splits import to_device
 
 THREE = DataSpec(kind="sequence", shape=(4, 1), outputs=3)
@@ -109,3 +111,11 @@ def test_a_spec_that_describes_no_data_is_refused(values, reason):
         check_spec("dataset 'mine'", DataSpec(**{"kind": "sequence", "shape": (4, 1), **values}))
     with pytest.raises(NnexpError, match=r"dataset 'mine' must set self.spec to a DataSpec"):
         check_spec("dataset 'mine'", None)
+
+
+def test_splits_that_share_rows_with_training_are_told_and_parts_of_one_text_are_not():
+    text = torch.arange(40)
+    train, apart, inside = text[:20].unfold(0, 4, 1), text[20:].unfold(0, 4, 1), text[17:].unfold(0, 4, 1)
+    dataset = SimpleNamespace(train=(train,), val=(apart,), test=(inside,))
+    assert splits_in_training(dataset) == ["test"]
+    assert splits_in_training(SimpleNamespace(train=(train,), val=(train[:3],), test=(train,))) == ["val", "test"]
