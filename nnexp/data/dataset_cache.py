@@ -10,7 +10,7 @@ import torch
 
 from nnexp.config import Job, PluginConfig
 from nnexp.data.seeding import derive_seed, seeded, seeded_generator
-from nnexp.data.split_checks import check_spec, check_split
+from nnexp.data.split_checks import check_attribute, check_spec, check_split
 from nnexp.data.splits import Split, to_device
 
 SPLITS = ("train", "val", "test")
@@ -69,4 +69,5 @@ def make_dataset(job: Job, dataset_class: Any) -> Any:
     spec = check_spec(where, getattr(dataset, "spec", None))
     for name in SPLITS:
         check_split(f"{where}, split '{name}'", getattr(dataset, name, ()), spec)
+        check_attribute(f"{where}, split '{name}'", dataset, name)
     return dataset

@@ -99,6 +99,13 @@ def _wrong_values(row: Tensor, bound: int | None, least: int) -> str:
     return f"is {text}" if row.ndim == 0 else f"contains {text}"
 
 
+def check_attribute(where: str, dataset: Any, name: str) -> None:
+    """Raise NnexpError where a split, which is sound, is another each time that it is read."""
+    once, again = ([t.data_ptr() for t in getattr(dataset, name)] for _ in range(2))
+    if once != again:
+        raise NnexpError(f"{where}: it is made anew each time that it is read. Make it once, in __init__.")
+
+
 def splits_in_training(dataset: Any) -> list[str]:
     """Return the names of the splits whose inputs lie, at least in part, in the memory of the training inputs."""
     first, last = _memory(dataset.train[0])

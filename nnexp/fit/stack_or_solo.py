@@ -25,10 +25,16 @@ from nnexp.stacking import (
     differing_trainer_values,
     group_stackable,
     lanes_that_differ,
+    repeats,
     trainer_values,
     watch_attribute_reads,
 )
 from nnexp.training import Lane, PureUpdate
+
+ANSWERS_DIFFER = (
+    "with the same weights, batch and random numbers the model answers differently when asked twice: "
+    "nothing can repeat this run."
+)
 
 
 @dataclass(frozen=True)
@@ -110,11 +116,19 @@ class PathSelector:
             writer.note(f"trained solo, not in a stack: {reason}")
 
     def _start_solo(self, writer: RunWriter) -> bool:
+        if writer.is_fresh and not self._repeats(writer.lane):
+            writer.note(ANSWERS_DIFFER)
         if writer.lane in self.parity_checks:
             writer.lane = self.rebuild(writer.lane)
             if writer.is_fresh:
                 writer.lane.evaluate("val")  # as before row 0: a module may keep state that is in no buffer
         return writer.start(SOLO)
+
+    def _repeats(self, lane: Lane) -> bool:
+        if lane in self.parity_checks:
+            return self.parity_checks[lane].repeats
+        copy = self.rebuild(lane)
+        return repeats(copy, copy.first_step())
 
     def _group_stackable(self, writers: list[RunWriter]) -> list[list[RunWriter]]:
         """Return the writers that can be stacked, grouped by what a stack's lanes must have in common.
@@ -150,6 +164,8 @@ class PathSelector:
         changed = [place[1] for place, value in after.items() if before.get(place) != value]
         if changed:
             self._make_solo([writer], f"its forward pass changes '{changed[0]}', which is not a buffer")
+        elif not self.parity_checks[lane].repeats:
+            self._make_solo([writer], "it answers differently when asked twice")
         elif any(p._backward_hooks for p in lane.weights.params):
             self._make_solo([writer], "there are hooks on its weights")
         elif changed := [name for name, value in trainer_values(lane).items() if trainer_before.get(name) != value]:

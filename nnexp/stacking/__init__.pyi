@@ -1,6 +1,7 @@
 from .lane_memory import lanes_that_fit as lanes_that_fit
 from .parity_check import ParityCheck as ParityCheck
 from .parity_check import lanes_that_differ as lanes_that_differ
+from .parity_check import repeats as repeats
 from .stack import Stack as Stack
 from .stackable import AttributeKey as AttributeKey
 from .stackable import attributes_of as attributes_of

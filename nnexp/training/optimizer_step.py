@@ -66,6 +66,7 @@ class PureUpdate:
         self.pure = cast(PureTrainer, trainer)
         self.weights = weights
         self.optimizer_state = self.pure.init(weights.vector)
+        self._is_checked = False
 
     def step(self, grads: Tensor, step: int) -> None:
         """Update the weights with gradients (P,), already clipped; updates count from 1."""
@@ -73,8 +74,29 @@ class PureUpdate:
         self.weights.set(new)
 
     def updated(self, weights: Tensor, grads: Tensor, state: State, step: int) -> tuple[Tensor, State]:
-        """Return weights (P,) and optimiser state after an update, without storing them."""
-        return self.pure.update(weights, grads, state, step, lr=self.lr(step), weight_decay=self.trainer.weight_decay)
+        """Return weights (P,) and optimiser state after an update, without storing them.
+
+        Raises NnexpError where the trainer returns weights of another shape or, at its first update, has changed an
+        argument: a snapshot of a lane keeps the tensors that an update was given.
+        """
+        update = self.pure.update if self._is_checked else self._checked_update
+        new, after = update(weights, grads, state, step, lr=self.lr(step), weight_decay=self.trainer.weight_decay)
+        if new.shape != weights.shape:
+            shapes = f"weights of shape {tuple(new.shape)} for {tuple(weights.shape)}"
+            raise self.rate.error(f"update returned {shapes}.")
+        self._is_checked = True
+        return new, after
+
+    def _checked_update(
+        self, weights: Tensor, grads: Tensor, state: State, step: int, **rates: float
+    ) -> tuple[Tensor, State]:
+        given = {"weights": weights, "grads": grads, **{f"state['{name}']": t for name, t in state.items()}}
+        versions = {name: t._version for name, t in given.items()}
+        result = self.pure.update(weights, grads, state, step, **rates)
+        changed = [name for name, t in given.items() if t._version != versions[name]]
+        if changed:
+            raise self.rate.error(f"update changes its argument {changed[0]} in place. Return a new tensor instead.")
+        return result
 
     def lr(self, step: int) -> float:
         """Return the learning rate at an update, counted from 1."""
@@ -165,6 +187,11 @@ class TorchUpdate:
     def __init__(self, trainer: Trainer, weights: FlatWeights) -> None:
         self.weights, self.rate = weights, LearningRate(trainer)
         self.optimizer = trainer.optimizer(weights.params)
+        held = [id(p) for group in self.optimizer.param_groups for p in group["params"]]
+        if sorted(held) != sorted(map(id, weights.params)):
+            raise self.rate.error(
+                "the optimiser does not hold exactly the parameters that `optimizer(params)` was given."
+            )
         self.sizes = [p.numel() for p in weights.params]
         self.lrs = [float(group["lr"]) for group in self.optimizer.param_groups]
 
