@@ -116,19 +116,13 @@ class PathSelector:
             writer.note(f"trained solo, not in a stack: {reason}")
 
     def _start_solo(self, writer: RunWriter) -> bool:
-        if writer.is_fresh and not self._repeats(writer.lane):
+        if writer.is_fresh and not repeats(writer.lane, partial(self.rebuild, writer.lane)):
             writer.note(ANSWERS_DIFFER)
         if writer.lane in self.parity_checks:
             writer.lane = self.rebuild(writer.lane)
             if writer.is_fresh:
                 writer.lane.evaluate("val")  # as before row 0: a module may keep state that is in no buffer
         return writer.start(SOLO)
-
-    def _repeats(self, lane: Lane) -> bool:
-        if lane in self.parity_checks:
-            return self.parity_checks[lane].repeats
-        copy = self.rebuild(lane)
-        return repeats(copy, copy.first_step())
 
     def _group_stackable(self, writers: list[RunWriter]) -> list[list[RunWriter]]:
         """Return the writers that can be stacked, grouped by what a stack's lanes must have in common.

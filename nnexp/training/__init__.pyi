@@ -3,7 +3,6 @@ from .bit_exact import row_multiple as row_multiple
 from .divergence import Diverged as Diverged
 from .flat_weights import FlatWeights as FlatWeights
 from .isolation import isolated as isolated
-from .lane import FirstStep as FirstStep
 from .lane import Lane as Lane
 from .make_module import hidden_weights as hidden_weights
 from .norms import is_out_of_range as is_out_of_range

@@ -136,7 +136,7 @@ TRAINERS = {
     ),
     "an optimiser of copies": (
         SGD.replace("(params,", "([torch.nn.Parameter(p.detach().clone()) for p in params],"),
-        "does not hold all the parameters",
+        "does not hold exactly the parameters",
     ),
     "a rate that is none": (SGD + "\n    def lr_factor(self, step): return None\n", "lr_factor(1) returned None"),
 }
@@ -191,7 +191,8 @@ def test_a_model_that_lies_is_found_out_alone_and_in_a_sweep(told_of, source, sa
 @pytest.mark.parametrize("points", ["seed=0", "seed=0,1"], ids=["one", "two"])
 @named(TRAINERS)
 def test_a_trainer_that_lies_is_found_out_alone_and_in_a_sweep(told_of, source, said, points) -> None:
-    assert all(said in text for text in told_of(points, trainer=TRAINER + source))
+    told = told_of(points, trainer=TRAINER + source)
+    assert [said in text for text in told] == [True] * len(told), told
 
 
 @named(DATASETS)

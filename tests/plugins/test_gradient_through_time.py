@@ -120,7 +120,8 @@ class Noise:
     def __init__(self, generator: torch.Generator, *, length: int = 50) -> None:
         self.spec = DataSpec(kind="sequence", shape=(length, 1), target="value", outputs=1)
         x = torch.randn(1, length, 1, generator=generator)
-        self.train = self.val = self.test = (x, torch.full((1, 1), -5e7))
+        y = torch.full((1, 1), -5e7)
+        self.train, self.val, self.test = (x, y), (x.clone(), y), (x.clone(), y)
 """
 
 
