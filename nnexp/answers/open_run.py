@@ -82,7 +82,9 @@ def load(path: str | Path) -> LoadedRun:
         warnings.warn(f"{run.path}: the code or the files that it was trained with have changed.", stacklevel=2)
     if not (run.path / MODEL_FILE).exists():
         state = f"it is '{facts['status']}' at step {facts.get('steps', 0)}"
-        raise RecordError(f"{run.path} has no {MODEL_FILE} yet: {state}. Give its command again.")
+        again = "Give its command again"
+        again += ", with rerun=true" if facts["status"] == "finished" else ""
+        raise RecordError(f"{run.path} has no {MODEL_FILE}: {state}. {again}.")
     lane = _load_lane(run, job, registry)
     lane.module.__dict__["forward"] = partial(_forward, lane, lane.module.forward)
     return LoadedRun(job, lane.dataset, lane.module.eval(), lane.data, **lane.splits)

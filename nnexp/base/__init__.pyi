@@ -9,6 +9,7 @@ from .console import open_streams as open_streams
 from .console import plural as plural
 from .console import print_err as print_err
 from .console import print_out as print_out
+from .console import visible as visible
 from .devices import torch_device as torch_device
 from .did_you_mean import suggestion as suggestion
 from .errors import ConfigError as ConfigError

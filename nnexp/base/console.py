@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,19 @@ if TYPE_CHECKING:
     from nnexp.base.terminal import LiveDisplay
 
 
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tabs and line breaks
+
+
+def visible(text: str) -> str:
+    """Return a text with control characters, which a terminal would obey, written as `\\x1b`."""
+    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
 def print_err(message: str) -> None:
     """Print one line to stderr; to the terminal, even where stderr is captured in a run's log."""
     stream = getattr(sys.stderr, "terminal", sys.stderr)
     with contextlib.suppress(OSError, ValueError):  # a closed pipe, a full disk, a closed stream
-        print(f"nnexp: {message}", file=stream, flush=True)
+        print(f"nnexp: {visible(message)}", file=stream, flush=True)
 
 
 def open_display(*, quiet: bool = False) -> LiveDisplay | None:

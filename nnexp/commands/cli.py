@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from nnexp.base import ConfigError, NnexpError, open_streams, print_err, print_out, suggestion
+from nnexp.base import ConfigError, NnexpError, open_streams, print_err, print_out, shorten, suggestion, visible
 from nnexp.commands.arguments import parser
 from nnexp.commands.help_text import help_text
 from nnexp.registry import discover
@@ -69,7 +69,7 @@ def _run(argv: list[str]) -> int:
         if word in verbs():
             raise ConfigError(f"{word}: a verb comes first: nnexp {word} ...")
     if arguments.help:
-        print_out(help_text(discover(), arguments.overrides, verbs()))
+        print_out(visible(help_text(discover(), arguments.overrides, verbs())))
         return 0
     from nnexp.commands.train import train
 
@@ -90,4 +90,4 @@ def _run_verb(name: str, argv: list[str]) -> int:
         raise ConfigError(f"{name}: the command without a verb trains. Leave the word out.")
     guess = f" Did you mean '{SYNONYMS[name]}'?" if name in SYNONYMS else suggestion(name, available)
     advice = f"Available: {', '.join(available)}. An override is KEY=VALUE"
-    raise ConfigError(f"{name}: there is no such verb.{guess} {advice}.")
+    raise ConfigError(f"{shorten(name)}: there is no such verb.{guess} {advice}.")

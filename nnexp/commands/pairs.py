@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from nnexp.answers import make_data
-from nnexp.base import NnexpError, StopRequest, print_out
+from nnexp.base import ConfigError, NnexpError, StopRequest, print_err, print_out, write_atomically
 from nnexp.commands.arguments import Parser
-from nnexp.config import Job, SweepOptions, compose_jobs
+from nnexp.config import Job, compose_sweep
 from nnexp.data import DataSpec, Split
 from nnexp.execution import plan_cohorts, run_plan
 from nnexp.registry import Registry, discover
@@ -110,16 +110,37 @@ def write(path: Path, text: str | None) -> None:
     Raises:
         NnexpError: where the file cannot be read or has no markers.
     """
-    begin, end = "<!-- pairs -->\n", "<!-- end of pairs -->"
+    begin, end = "<!-- pairs -->\r?\n", "<!-- end of pairs -->"
     try:
-        old = path.read_text(encoding="utf-8")
+        old = path.read_bytes().decode()  # line endings stay
     except (OSError, UnicodeDecodeError) as error:
         raise NnexpError(f"{path} cannot be read: {error}.") from None
-    if begin not in old or end not in old:
-        raise NnexpError(f"{path} has no place for the table. Add a line {begin.strip()} and a line {end}.")
+    if not re.search(f"{begin}.*{end}", old, flags=re.DOTALL):
+        raise NnexpError(f"{path} has no place for the table. Add a line <!-- pairs --> and after it a line {end}.")
     if text is not None:
-        new = re.sub(f"{begin}.*?{end}", lambda _: f"{begin}{text}\n{end}", old, flags=re.DOTALL)
-        path.write_text(new, encoding="utf-8")
+        new = re.sub(f"({begin}).*?{end}", lambda found: f"{found[1]}{text}\n{end}", old, flags=re.DOTALL)
+        write_atomically(path, new.encode())
+
+
+def by_dataset(overrides: Sequence[str]) -> list[list[str]]:
+    """Return the overrides of one sweep for each `dataset=`; `dataset=chartext dataset.path=FILE` is one of them."""
+    datasets = [text for text in overrides if text.startswith("dataset=")] or ["dataset=glob(*)"]
+    others = [text for text in overrides if not text.startswith("dataset=")]
+    return [[*re.split(r" (?=[\w.]+=)", dataset), *others] for dataset in datasets]
+
+
+def check_seeds_only(jobs: Sequence[Job]) -> None:
+    """Raise ConfigError where a dataset and a model have jobs that differ in more than seeds: a cell is their mean."""
+    settings: dict[tuple[Any, ...], set[str]] = {}
+    for job in jobs:
+        pair = job.dataset.name, str(job.dataset.values), job.model.name
+        settings.setdefault(pair, set()).add(
+            str([job.model.values, job.trainer.name, job.trainer.values, job.options.precision])
+        )
+    for (dataset, _, model), found in settings.items():
+        if len(found) > 1:
+            reason = f"{dataset} with {model} has {len(found)} settings, and a cell is a mean over seeds"
+            raise ConfigError(f"{reason}. Give each key but seeds one value.")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -132,15 +153,24 @@ def main(argv: Sequence[str]) -> int:
     registry, stop = discover(), StopRequest()
     if given.write:
         write(given.write, None)  # fail before training
-    datasets = [text for text in given.overrides if text.startswith("dataset=")]
-    others = [text for text in given.overrides if text not in datasets]
-    jobs: list[Job] = []
-    for dataset in datasets or ["dataset=glob(*)"]:
-        parts = re.split(r" (?=[\w.]+=)", dataset)  # `dataset=chartext dataset.path=FILE` is one dataset
-        jobs += compose_jobs([*parts, *others], registry, multirun=True)
+    sweeps = [compose_sweep(overrides, registry, multirun=True) for overrides in by_dataset(given.overrides)]
+    for note in dict.fromkeys(note for sweep in sweeps for note in sweep.notes):
+        print_err(note)
+    for sweep in sweeps:
+        sweep.check()
+    jobs, options = [job for sweep in sweeps for job in sweep.jobs], sweeps[0].options
+    check_seeds_only(jobs)
+    if options.dry_run:
+        raise ConfigError("sweep.dry_run=true: pairs trains. Use it with nnexp -m instead.")
     with stop.handling():
-        finished = run_plan(plan_cohorts(jobs, registry, retry_statuses=("failed",)), registry, stop, SweepOptions())
+        cohorts = plan_cohorts(jobs, registry, retry_statuses=("failed",), rerun=options.rerun)
+        try:
+            finished = run_plan(cohorts, registry, stop, options)
+        except KeyboardInterrupt:
+            print_err("stopped at once. The same command continues from the last checkpoints.")
+            return stop.exit_code
     if stop.requested:
+        print_err("interrupted. The same command continues.")
         return stop.exit_code
     text = markdown(rows(finished, registry))
     write(given.write, text) if given.write else print_out(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nnexp.base import ConfigError, align, print_out, suggestion
+from nnexp.base import ConfigError, align, print_out, suggestion, visible
 from nnexp.commands.arguments import Parser
 from nnexp.config import PROBE, plugin_keys
 from nnexp.registry import KINDS, Plugin, Registry, discover
@@ -44,9 +44,9 @@ def main(argv: Sequence[str]) -> int:
     arguments.add_argument("names", nargs="*", metavar="NAME", help="lstm, model=lstm, or a kind: model")
     names, registry = arguments.parse_args(argv).names, discover()
     if names:
-        print_out("\n\n".join(details(plugin) for name in names for plugin in find_plugins(registry, name)))
+        print_out(visible("\n\n".join(details(plugin) for name in names for plugin in find_plugins(registry, name))))
     else:
-        print_out(listing(registry))
+        print_out(visible(listing(registry)))
     return 0
 
 

@@ -104,6 +104,8 @@ def base_readers() -> dict[str, SignatureReader]:
 
 def parse(path: Path) -> ast.Module:
     """Return the syntax tree of a Python file. Raises PluginError, with file and line, where it cannot be parsed."""
+    if path.exists() and not path.is_file():
+        raise PluginError(f"{path}:1: this is no regular file. Remove it.")
     try:
         return ast.parse(path.read_bytes())
     except (RecursionError, MemoryError):

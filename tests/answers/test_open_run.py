@@ -57,7 +57,7 @@ def test_a_hostile_or_broken_config_executes_nothing(train, text: str, tmp_path:
 def test_a_run_without_weights_is_refused_by_name(train) -> None:
     run = train(*SHORT)
     (run.path / "model.pt").unlink()
-    with pytest.raises(RecordError, match=r"has no model\.pt yet: it is 'finished' at step 50"):
+    with pytest.raises(RecordError, match=r"has no model\.pt: it is 'finished' at step 50"):
         nnexp.load(run.path)
 
 

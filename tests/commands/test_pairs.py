@@ -91,3 +91,40 @@ def test_a_dataset_that_cannot_be_made_fails_in_its_own_row(tmp_path: Path, caps
 def test_a_bad_override_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line(["pairs", "dataset=moons", "model=mlpp"]) == 2
     assert "Did you mean 'mlp'" in capsys.readouterr().err
+
+
+def test_markers_in_the_wrong_order_are_no_place_and_line_endings_stay(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- end of pairs -->\nmiddle\n<!-- pairs -->\n")
+    with pytest.raises(NnexpError, match="no place for the table"):
+        pairs.write(page, "| table |")
+    page.write_bytes(b"a\r\n<!-- pairs -->\r\nold\r\n<!-- end of pairs -->\r\nb\r\n")
+    pairs.write(page, "| table |")
+    assert page.read_bytes() == b"a\r\n<!-- pairs -->\r\n| table |\n<!-- end of pairs -->\r\nb\r\n"
+
+
+def test_a_page_is_whole_where_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- pairs -->\n<!-- end of pairs -->\nprecious\n")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        pairs.write(page, "| table |")
+    assert page.read_text().endswith("precious\n")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (["model.hidden_size=2,40"], "moons with mlp has 2 settings, and a cell is a mean over seeds"),
+        (["sweep.dry_run=true"], "pairs trains. Use it with nnexp -m"),
+    ],
+)
+def test_what_pairs_cannot_do_is_refused(tmp_path: Path, capsys, overrides: list[str], reason: str) -> None:
+    runs = tmp_path / "runs"
+    assert command_line(["pairs", "dataset=moons", "model=mlp", "seed=0,1", *overrides, f"runs='{runs}'"]) == 2
+    assert reason in capsys.readouterr().err
+    assert not runs.exists()

@@ -103,3 +103,25 @@ def test_the_command_runs_no_plugin_and_imports_no_torch(write_plugin, tmp_path)
         assert done.stderr == ""
         assert "model=mine" in done.stdout
         assert done.stdout.endswith("\n0 False\n")
+
+
+ESCAPES = '''"""\\x1b]0;pwn\\x07 From nowhere."""
+from nnexp import model
+
+@model
+class A:
+    """\\x1b[31mRed."""
+    def __init__(self, data): ...
+'''
+
+
+def test_no_control_character_of_a_plugin_or_of_a_command_reaches_the_terminal(tmp_path, monkeypatch, capsys):
+    plugin = tmp_path / "plugins/model/esc.py"
+    plugin.parent.mkdir(parents=True)
+    plugin.write_text(ESCAPES)
+    monkeypatch.chdir(tmp_path)
+    for command in (["plugins", "esc"], ["plugins"], ["--help", "model=esc"], ["plugins", "\x1b[31m"], ["x\x1b[31m"]):
+        command_line(command)
+    output = "".join(capsys.readouterr())
+    assert "\\x1b]0;pwn\\x07 From nowhere." in output
+    assert not {"\x1b", "\x07"} & set(output)

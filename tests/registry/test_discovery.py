@@ -167,6 +167,14 @@ def test_a_file_that_begins_with_a_byte_order_mark_is_read_as_python_reads_it(wr
     assert Registry([path.parent.parent]).names("model") == ["mine"]
 
 
+def test_a_pipe_is_no_plugin_and_hangs_nothing(write_plugin):
+    path = write_plugin("mine", MODEL)
+    os.mkfifo(path.with_name("pipe.py"))
+    registry = Registry([path.parent.parent])
+    assert registry.names("model") == ["mine"]
+    assert "this is no regular file" in registry.broken["model", "pipe"].reason
+
+
 def test_two_files_of_one_name_are_an_error_that_names_both(write_plugin):
     paths = [write_plugin("mine", MODEL, folder=folder) for folder in ("first", "second", "third")]
     write_plugin("mine", TRAINER, kind="trainer")
