@@ -98,7 +98,7 @@ def test_a_run_that_is_not_about_text_is_refused(train) -> None:
 
 def test_a_run_without_weights_says_what_it_is(train) -> None:
     run = train(*HELLO, "trainer.batch_size=99")
-    with pytest.raises(NnexpError, match=r"has no model.pt yet: it is 'failed' at step 0"):
+    with pytest.raises(NnexpError, match=r"has no model.pt: it is 'failed' at step 0"):
         load(run.path)
 
 
